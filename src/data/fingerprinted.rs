@@ -29,6 +29,10 @@ impl DataSource for Fingerprinted {
         self.source.micro_batch(step, micro_batch)
     }
 
+    fn documents(&self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        self.source.documents(step, micro_batch)
+    }
+
     fn shapes(&self) -> (Shape, Shape) {
         self.source.shapes()
     }
@@ -80,6 +84,10 @@ impl DataSource for Summed {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         sums.insert((step, micro_batch), sum);
         Ok((input, target))
+    }
+
+    fn documents(&self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        self.source.documents(step, micro_batch)
     }
 
     fn shapes(&self) -> (Shape, Shape) {

@@ -7,26 +7,34 @@ use pipewright_stages::{Shape, Tensor};
 
 use super::encode::NO_TARGET;
 use super::order::SampleOrder;
+use super::packing::Packed;
 use super::range::{check_rows, check_span, empty};
-use super::{Course, DataSource, Documents, Fingerprint, IGNORED};
+use super::{Course, DataSource, Documents, Fingerprint, IGNORED, Longer, Packing};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
 /// Micro-batches of [`Documents`]. Input and target are ids of `[rows, seq]`; the target is one token later,
 /// or [`IGNORED`] where that token does not count or does not exist.
 ///
-/// Packed, documents follow each other, and a sequence begins where the one before it ends. Otherwise each
-/// sequence is the beginning of one document.
+/// [`Packing`] says how documents are put into sequences.
 #[derive(Debug)]
 pub struct Sequences {
     documents: Arc<Documents>,
     span: Range<u64>,
-    packed: bool,
+    layout: Layout,
     rows: usize,
     seq: usize,
     order: SampleOrder,
     /// The sequences without a target.
     without_target: u64,
+}
+
+/// Which tokens are in a sequence.
+#[derive(Debug)]
+enum Layout {
+    Joined,
+    Single,
+    Apart(Packed, Longer),
 }
 
 impl Sequences {
@@ -39,13 +47,13 @@ impl Sequences {
     pub fn shuffled(
         documents: Arc<Documents>,
         span: Range<u64>,
-        packed: bool,
+        packing: Packing,
         (rows, seq): (usize, usize),
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
         let order = SampleOrder::shuffled("sequences", seed, rows, micro_batches);
-        Self::of(documents, span, packed, (rows, seq), order)
+        Self::of(documents, span, packing, (rows, seq), order)
     }
 
     /// For validation: the sequences of `span` in order. Rows after the last one have the target [`IGNORED`].
@@ -55,16 +63,16 @@ impl Sequences {
     pub fn in_order(
         documents: Arc<Documents>,
         span: Range<u64>,
-        packed: bool,
+        packing: Packing,
         size: (usize, usize),
     ) -> Result<Self> {
-        Self::of(documents, span, packed, size, SampleOrder::InOrder)
+        Self::of(documents, span, packing, size, SampleOrder::InOrder)
     }
 
     fn of(
         documents: Arc<Documents>,
         span: Range<u64>,
-        packed: bool,
+        packing: Packing,
         (rows, seq): (usize, usize),
         order: SampleOrder,
     ) -> Result<Self> {
@@ -74,7 +82,14 @@ impl Sequences {
         if seq == 0 {
             return Err(empty(&name, "token of a row"));
         }
-        let mut all = Self { documents, span, packed, rows, seq, order, without_target: 0 };
+        let layout = match packing {
+            Packing::Joined => Layout::Joined,
+            Packing::Single => Layout::Single,
+            Packing::Apart(longer) => {
+                Layout::Apart(Packed::new(&documents, span.clone(), seq, longer)?, longer)
+            }
+        };
+        let mut all = Self { documents, span, layout, rows, seq, order, without_target: 0 };
         if all.count() == 0 {
             let purpose = match order {
                 SampleOrder::Shuffled { .. } => "training",
@@ -112,39 +127,71 @@ impl Sequences {
     /// The number of sequences.
     pub fn count(&self) -> u64 {
         let tokens = self.documents.tokens(&self.span);
-        match self.packed {
-            true => (tokens.end - tokens.start).saturating_sub(1).div_ceil(self.seq as u64),
-            false => self.span.end - self.span.start,
+        match &self.layout {
+            Layout::Joined => (tokens.end - tokens.start).saturating_sub(1).div_ceil(self.seq as u64),
+            Layout::Single => self.span.end - self.span.start,
+            Layout::Apart(packed, _) => packed.count(),
         }
     }
 
-    /// The number of documents that are longer than a sequence, so that their ends are not used.
-    pub fn cut(&self) -> u64 {
+    /// The share of all places of all sequences in which no token stands.
+    pub fn padding(&self) -> f64 {
+        let tokens = match &self.layout {
+            Layout::Joined => {
+                let tokens = self.documents.tokens(&self.span);
+                (tokens.end - tokens.start).saturating_sub(1)
+            }
+            Layout::Single => {
+                let each = self.span.clone().map(|document| {
+                    let tokens = self.documents.tokens(&(document..document + 1));
+                    (tokens.end - tokens.start).min(self.seq as u64)
+                });
+                each.sum()
+            }
+            Layout::Apart(packed, _) => packed.tokens(),
+        };
+        1.0 - tokens as f64 / (self.count() as f64 * self.seq as f64)
+    }
+
+    /// The number of documents that are longer than a sequence. With [`Packing::Single`] their ends are not
+    /// used; with [`Packing::Apart`] they are cut or left out.
+    pub fn longer(&self) -> u64 {
         let is_cut = |document: &u64| {
             let tokens = self.documents.tokens(&(*document..document + 1));
             tokens.end - tokens.start > self.seq as u64 + 1
         };
-        match self.packed {
-            true => 0,
-            false => self.span.clone().filter(is_cut).count() as u64,
+        match &self.layout {
+            Layout::Joined => 0,
+            Layout::Single => self.span.clone().filter(is_cut).count() as u64,
+            Layout::Apart(packed, _) => packed.longer,
         }
     }
 
-    /// The tokens of a sequence, with the one after it.
-    fn tokens(&self, sequence: u64) -> Range<u64> {
+    /// The documents or parts of documents in a sequence: the place of each in it, and which of all tokens it
+    /// has, with the one after it.
+    fn parts(&self, sequence: u64) -> impl Iterator<Item = (usize, Range<u64>)> {
         let longest = self.seq as u64 + 1;
-        let (start, end) = match self.packed {
-            true => {
+        let one = match &self.layout {
+            Layout::Joined => {
                 let tokens = self.documents.tokens(&self.span);
-                (tokens.start + sequence * self.seq as u64, tokens.end)
+                Some((tokens.start + sequence * self.seq as u64, tokens.end))
             }
-            false => {
+            Layout::Single => {
                 let document = self.span.start + sequence;
                 let tokens = self.documents.tokens(&(document..document + 1));
-                (tokens.start, tokens.end)
+                Some((tokens.start, tokens.end))
             }
+            Layout::Apart(..) => None,
         };
-        start..end.min(start + longest)
+        let one = one.map(|(start, end)| (0, start..end.min(start + longest)));
+        let several = match &self.layout {
+            Layout::Apart(packed, _) => Some(packed.sequence(sequence)),
+            Layout::Joined | Layout::Single => None,
+        };
+        let several = several.into_iter().flatten();
+        let several =
+            several.map(|(place, piece)| (place, piece.start..piece.start + u64::from(piece.length) + 1));
+        one.into_iter().chain(several)
     }
 
     /// The sequence at a row, or `None` after the last one.
@@ -156,21 +203,28 @@ impl Sequences {
 
     /// Writes a sequence into a row of input and target.
     fn fill(&self, sequence: u64, input: &mut [u32], target: &mut [u32]) -> Result<()> {
-        let place = self.tokens(sequence);
         let mut tokens = Tensor::scratch_ids(&[self.seq + 1]);
-        let tokens = &mut tokens.ids_mut()[..(place.end - place.start) as usize];
-        self.documents.corpus.read(place.start, tokens)?;
-        for (input, token) in input.iter_mut().zip(tokens.iter()) {
-            *input = token & !NO_TARGET;
-        }
-        for (target, &token) in target.iter_mut().zip(tokens.iter().skip(1)) {
-            *target = if token & NO_TARGET == 0 { token } else { IGNORED };
+        for (place, part) in self.parts(sequence) {
+            let tokens = &mut tokens.ids_mut()[..(part.end - part.start) as usize];
+            self.documents.corpus.read(part.start, tokens)?;
+            // A document that is kept apart stands there without its last token.
+            let own = match self.layout {
+                Layout::Apart(..) => tokens.len() - 1,
+                Layout::Joined | Layout::Single => tokens.len(),
+            };
+            for (input, token) in input[place..].iter_mut().zip(&tokens[..own]) {
+                *input = token & !NO_TARGET;
+            }
+            for (target, &token) in target[place..].iter_mut().zip(tokens.iter().skip(1)) {
+                *target = if token & NO_TARGET == 0 { token } else { IGNORED };
+            }
         }
         Ok(())
     }
 
     fn count_without_target(&self) -> Result<u64> {
-        if self.packed && !self.documents.is_masked {
+        let has_one = matches!(self.layout, Layout::Joined | Layout::Apart(..));
+        if has_one && !self.documents.is_masked {
             return Ok(0);
         }
         let (mut input, mut target) = (vec![0; self.seq], vec![IGNORED; self.seq]);
@@ -200,6 +254,25 @@ impl DataSource for Sequences {
         Ok((input, target))
     }
 
+    /// What follows the last document of a row is one more.
+    fn documents(&self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        let Layout::Apart(packed, _) = &self.layout else {
+            return Ok(None);
+        };
+        let mut starts = Tensor::scratch_ids(&[self.rows, self.seq]);
+        for (row, starts) in starts.ids_mut().chunks_exact_mut(self.seq).enumerate() {
+            let mut end = 0;
+            if let Some(sequence) = self.sequence(step, micro_batch, row) {
+                for (place, piece) in packed.sequence(sequence) {
+                    end = place + piece.length as usize;
+                    starts[place..end].fill(place as u32);
+                }
+            }
+            starts[end..].fill(end as u32);
+        }
+        Ok(Some(starts))
+    }
+
     fn describe(&self) -> String {
         self.documents.corpus.name()
     }
@@ -212,7 +285,12 @@ impl DataSource for Sequences {
     /// The fingerprint covers all documents, the tokenizer and how both become tokens.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
-        let packed = if self.packed { "packed" } else { "one by one" };
+        let packed = match &self.layout {
+            Layout::Joined => "packed",
+            Layout::Single => "one by one",
+            Layout::Apart(_, Longer::Cut | Longer::Refuse) => "apart",
+            Layout::Apart(_, Longer::LeaveOut) => "apart, without longer ones",
+        };
         let sequences = format!("sequences of {seq} tokens from documents {start}..{end}, {packed}");
         let (order, samples) = self.order.fingerprint(&sequences);
         Ok(Fingerprint {

@@ -19,6 +19,17 @@ pub trait DataSource: Send + Sync + 'static {
     /// When the data cannot be read.
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)>;
 
+    /// Where the documents of a micro-batch begin, if a row can have several and none may see another:
+    /// `ids[rows, time]`, for each token the place in its row of the first token of its document. Either for
+    /// every micro-batch or for none. Each rank of a pipeline asks for them, so they should take little time.
+    /// The default: all of a row is one.
+    ///
+    /// # Errors
+    /// As [`DataSource::micro_batch`].
+    fn documents(&self, _step: u64, _micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
     /// The shapes of every input and target.
     fn shapes(&self) -> (Shape, Shape);
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pipewright_stages::{DType, Device, Place, Shard, Stage, StageBuilder, Together};
+use pipewright_stages::{Borders, DType, Device, Place, Shard, Stage, StageBuilder, Together};
 
 use super::Worker;
 use super::agreement::Agreement;
@@ -13,7 +13,7 @@ use super::plan::{Plan, Seat};
 use super::strategy::{ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
 use crate::error::{LaunchError, Result};
-use crate::id::StageId;
+use crate::id::{MicroBatch, StageId};
 use crate::mesh::RankName;
 
 impl<S: Stage> Worker<S> {
@@ -36,6 +36,7 @@ impl<S: Stage> Worker<S> {
             transport,
             team,
             gathered: HashMap::new(),
+            borders: None,
             builders: seat.stages,
             chunks: Vec::new(),
             as_built: Vec::new(),
@@ -82,9 +83,10 @@ impl<S: Stage> Worker<S> {
         let cells = micro_batches.max(self.schedule.stages());
         self.scores = vec![None; micro_batches as usize];
         let place = self.plan.mesh.place(self.transport.rank());
+        self.borders = self.plan.data.documents(0, MicroBatch(0))?.map(|_| Borders::default());
         for (id, builder) in &self.builders {
             let shard = Shard { index: self.at.shard, of: self.plan.shards() };
-            let stage = build_stage(builder, place, shard, self.team.as_ref());
+            let stage = build_stage(builder, place, shard, self.team.as_ref(), self.borders.as_ref());
             let stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 at: self.name(),
@@ -166,11 +168,15 @@ fn build_stage<S: Stage>(
     place: Place,
     shard: Shard,
     team: Option<&TeamEnd>,
+    borders: Option<&Borders>,
 ) -> pipewright_stages::Result<S> {
     let mut stage = builder.build_shard(shard)?;
     stage.move_to(place)?;
     if let Some(team) = team {
         stage.join(team.team())?;
+    }
+    if let Some(borders) = borders {
+        stage.keep_apart(borders)?;
     }
     Ok(stage)
 }

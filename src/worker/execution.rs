@@ -54,7 +54,7 @@ pub(super) struct Execution<'a> {
     /// The number, in the data, of the schedule's first micro-batch.
     pub(super) first: u32,
     /// Where micro-batches come from. `None`: from the loader.
-    source: Option<&'a dyn DataSource>,
+    pub(super) source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
     pub(super) outcome: Option<StepOutcome>,
     /// How many passes have begun, and how many moves to the host and back are done.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::nvtx::Range;
-use pipewright_stages::{Shape, Stage, StageBuilder, Together};
+use pipewright_stages::{Borders, Shape, Stage, StageBuilder, Together};
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, StepOutcome};
@@ -43,6 +43,8 @@ pub(crate) struct Worker<S: Stage> {
     pub(super) gathered: HashMap<(StageId, usize), Vec<f32>>,
     /// The other shards of the rank, if there are several.
     pub(super) team: Option<TeamEnd>,
+    /// Where the documents of micro-batches begin, for the stages. `None` if the data does not say.
+    pub(super) borders: Option<Borders>,
     /// Build the rank's stages.
     pub(super) builders: Vec<(StageId, StageBuilder<S>)>,
     pub(super) chunks: Vec<Chunk<S>>,

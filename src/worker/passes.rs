@@ -8,7 +8,7 @@ use super::Worker;
 use super::chunk::{Counted, chunk_of};
 use super::execution::Execution;
 use super::progress::WaitsFor;
-use crate::error::{Error, Finding, Problem, Result};
+use crate::error::{Error, Finding, LaunchError, Problem, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow, Move, MoveStep};
@@ -22,6 +22,7 @@ impl<S: Stage> Worker<S> {
             return self.forward_next(run, cell, next.past, input);
         }
         let target = self.target(run, cell)?;
+        self.set_borders(run, cell)?;
         let shape = shape_of(&input);
         let (output, saved) = match self.chunk(cell.stage).stage.forward(run.context(cell), input) {
             Err(error) if run.is_search() => {
@@ -91,6 +92,26 @@ impl<S: Stage> Worker<S> {
     fn fetch(&self, run: &Execution<'_>, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
         let progress = &self.meter.progress;
         progress.during(WaitsFor::Data, || run.fetch(cell))
+    }
+
+    /// Tells the rank's stages where the documents of a micro-batch begin.
+    fn set_borders(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
+        let ctx = run.context(cell);
+        if self.borders.as_ref().is_some_and(|borders| borders.has(ctx)) {
+            return Ok(());
+        }
+        let source = run.source.unwrap_or(self.plan.data.as_ref());
+        let progress = &self.meter.progress;
+        let asked = progress.during(WaitsFor::Data, || source.documents(run.step, run.micro_batch(cell)));
+        match (asked?, &self.borders) {
+            (Some(starts), Some(borders)) => Ok(borders.set(ctx, starts)?),
+            (None, _) => Ok(()),
+            (Some(_), None) => Err(LaunchError::new(format!(
+                "{} keeps documents apart, and the data of the training does not: keep them apart in both",
+                source.describe()
+            ))
+            .into()),
+        }
     }
 
     /// Gives the last stage's output to the loss.

@@ -65,6 +65,7 @@ pub use parameter::packed::Packed;
 pub use parameter::pieces::Pieces;
 pub use shape::{Kind, MAX_DIMS, Shape};
 pub use shards::{Coming, Division, Exchange, Shard, Sharding, Team};
+pub use stage::borders::Borders;
 pub use stage::clock::{Clock, clock};
 pub use stage::current::CurrentLayer;
 pub use stage::kept::Kept;

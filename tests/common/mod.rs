@@ -13,8 +13,8 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor, update};
 use pipewright::stages::{
-    ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, StageBuilder,
-    Tensor, Together, rng,
+    Borders, ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage,
+    StageBuilder, Tensor, Together, rng,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -44,6 +44,34 @@ impl DataSource for RandomTokens {
     fn shapes(&self) -> (Shape, Shape) {
         let shape = Shape::ids(&[self.rows, self.seq]);
         (shape, shape)
+    }
+}
+
+/// Tokens in documents that are kept apart: about every fourth token begins one.
+pub struct Apart(pub Arc<dyn DataSource>);
+
+impl DataSource for Apart {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        self.0.micro_batch(step, micro_batch)
+    }
+
+    fn documents(&self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        let (shape, _) = self.shapes();
+        let mut starts = Tensor::scratch_ids(shape.dims());
+        let time = shape.last();
+        for (row, starts) in (0..).zip(starts.ids_mut().chunks_exact_mut(time)) {
+            let mut start = 0;
+            for (at, own) in (0..).zip(starts) {
+                let draw = rng::philox([8, 8], [step as u32, micro_batch.0, row, at])[0];
+                start = if draw % 4 == 0 { at } else { start };
+                *own = start;
+            }
+        }
+        Ok(Some(starts))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.0.shapes()
     }
 }
 
@@ -287,6 +315,7 @@ impl Recipe {
 pub struct Plain {
     pub stage: Sequential,
     pub gradient_groups: u32,
+    borders: Option<Borders>,
     optimizer: Arc<dyn Optimizer>,
     learning_rate: LearningRate,
     clip: Option<f64>,
@@ -299,7 +328,7 @@ impl Plain {
         learning_rate: LearningRate,
         clip: Option<f64>,
     ) -> Self {
-        Self { stage, gradient_groups: GROUPS, optimizer, learning_rate, clip }
+        Self { stage, gradient_groups: GROUPS, borders: None, optimizer, learning_rate, clip }
     }
 
     /// One step. Returns the mean loss and the gradient norm.
@@ -316,6 +345,15 @@ impl Plain {
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");
             let at = ForwardContext { step, micro_batch, mode: Mode::Train };
+            if let Some(starts) = data.documents(step, MicroBatch(micro_batch)).expect("data") {
+                let stage = &mut self.stage;
+                let borders = self.borders.get_or_insert_with(|| {
+                    let borders = Borders::default();
+                    stage.keep_apart(&borders).expect("all layers can");
+                    borders
+                });
+                borders.set(at, starts).expect("they are right");
+            }
             let input = self.stage.load(input).expect("load");
             let (output, saved) = self.stage.forward(at, input).expect("forward");
             let (score, grad) = loss.forward(output, target).expect("loss");

@@ -3,8 +3,8 @@
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pipewright::data::{
-    Corpus, DataSource, Documents, Form, Images, LabelledImages, LossOn, Recipe, Sequences, Template,
-    TokenWriter, Width, Windows,
+    Corpus, DataSource, Documents, Form, Images, LabelledImages, LossOn, Packing, Recipe, Sequences,
+    Template, TokenWriter, Width, Windows,
 };
 use pipewright::id::MicroBatch;
 
@@ -169,7 +169,7 @@ fn documents(folder: &Path, path: &Path, tokenizer: &Tokenizer, recipe: &Recipe)
     let documents = Documents::encode(&paths, tokenizer, recipe, &cache, &mut |_| {});
     let read = documents.and_then(|documents| {
         let count = documents.count();
-        take(&Sequences::shuffled(Arc::new(documents), 0..count, true, (2, 8), 2, 1)?)
+        take(&Sequences::shuffled(Arc::new(documents), 0..count, Packing::Joined, (2, 8), 2, 1)?)
     });
     let _ = std::fs::remove_dir_all(&cache);
     told(read)

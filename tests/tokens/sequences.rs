@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pipewright::data::{Course, DataSource, IGNORED, Sequences};
+use pipewright::data::{Course, DataSource, IGNORED, Longer, Packing, Sequences};
 use pipewright::id::MicroBatch;
 
 use super::*;
@@ -47,7 +47,7 @@ fn rows(source: &Sequences, step: u64, micro_batches: u32) -> Vec<(Vec<u32>, Vec
 fn packed_documents_follow_each_other_and_each_token_is_a_target_once() {
     let texts = texts(40);
     let all = stream(&texts);
-    let source = Sequences::in_order(documents(&texts), 0..40, true, (3, SEQ)).unwrap();
+    let source = Sequences::in_order(documents(&texts), 0..40, Packing::Joined, (3, SEQ)).unwrap();
     assert_eq!(source.count() as usize, (all.len() - 1).div_ceil(SEQ));
     let read = rows(&source, 5, source.count() as u32);
     let targets: Vec<u32> = read.iter().flat_map(|(_, target)| target.clone()).collect();
@@ -61,12 +61,13 @@ fn packed_documents_follow_each_other_and_each_token_is_a_target_once() {
 fn an_epoch_has_every_sequence_once_and_the_next_one_in_another_order() {
     let texts = texts(60);
     let documents = documents(&texts);
-    let order = Sequences::in_order(Arc::clone(&documents), 0..60, true, (1, SEQ)).unwrap();
+    let order = Sequences::in_order(Arc::clone(&documents), 0..60, Packing::Joined, (1, SEQ)).unwrap();
     let count = order.count();
     let in_order = rows(&order, 0, count as u32);
     // One row a step, so that an epoch is `count` steps.
-    let shuffled =
-        |seed| Sequences::shuffled(Arc::clone(&documents), 0..60, true, (1, SEQ), 1, seed).unwrap();
+    let shuffled = |seed| {
+        Sequences::shuffled(Arc::clone(&documents), 0..60, Packing::Joined, (1, SEQ), 1, seed).unwrap()
+    };
     let epoch = |source: &Sequences, number: u64| -> Vec<_> {
         (number * count..(number + 1) * count).flat_map(|step| rows(source, step, 1)).collect()
     };
@@ -90,7 +91,7 @@ fn any_division_of_a_batch_into_micro_batches_has_the_same_rows() {
     let documents = documents(&texts);
     let of = |rows, micro_batches| {
         let size = (rows, SEQ);
-        Sequences::shuffled(Arc::clone(&documents), 0..60, true, size, micro_batches, 7).unwrap()
+        Sequences::shuffled(Arc::clone(&documents), 0..60, Packing::Joined, size, micro_batches, 7).unwrap()
     };
     for step in [0, 3, 1000] {
         let whole = rows(&of(12, 1), step, 1);
@@ -102,7 +103,7 @@ fn any_division_of_a_batch_into_micro_batches_has_the_same_rows() {
 #[test]
 fn without_packing_a_sequence_is_the_beginning_of_one_document() {
     let texts = texts(20);
-    let source = Sequences::in_order(documents(&texts), 5..20, false, (4, SEQ)).unwrap();
+    let source = Sequences::in_order(documents(&texts), 5..20, Packing::Single, (4, SEQ)).unwrap();
     assert_eq!(source.count(), 15);
     let read = rows(&source, 0, 4);
     let mut cut = 0;
@@ -125,7 +126,7 @@ fn only_answers_are_targets_and_tokens_are_as_the_model_knows_them() {
     let recipe = |loss_on| Recipe { field: "messages".to_owned(), loss_on, ..Recipe::new(Form::Jsonl) };
     let lines = vec![line; 3];
     let documents = of_lines(&lines, &recipe(LossOn::Answers));
-    let source = Sequences::in_order(documents, 0..3, false, (3, 64)).unwrap();
+    let source = Sequences::in_order(documents, 0..3, Packing::Single, (3, 64)).unwrap();
     let (input, target) = source.micro_batch(0, MicroBatch(0)).unwrap();
     assert!(input.ids().iter().all(|&token| token < 512));
     let counted: Vec<u32> = target.ids().iter().copied().filter(|&token| token != IGNORED).collect();
@@ -140,11 +141,14 @@ fn data_without_a_target_or_without_a_document_is_refused() {
     let recipe =
         Recipe { field: "messages".to_owned(), loss_on: LossOn::Answers, ..Recipe::new(Form::Jsonl) };
     let documents = of_lines(&[line.replace('\n', " ")], &recipe);
-    let said = message(Sequences::shuffled(Arc::clone(&documents), 0..1, false, (1, SEQ), 1, 1));
+    let said = message(Sequences::shuffled(Arc::clone(&documents), 0..1, Packing::Single, (1, SEQ), 1, 1));
     has(&said, &["no token is a target", "data.seq = 8"]);
-    let said = message(Sequences::in_order(Arc::clone(&documents), 1..1, true, (1, SEQ)));
+    let said = message(Sequences::in_order(Arc::clone(&documents), 1..1, Packing::Joined, (1, SEQ)));
     has(&said, &["none of its 1 documents is for validation"]);
-    has(&message(Sequences::in_order(documents, 0..2, true, (1, SEQ))), &["0..2 is not a part of"]);
+    has(
+        &message(Sequences::in_order(documents, 0..2, Packing::Joined, (1, SEQ))),
+        &["0..2 is not a part of"],
+    );
 }
 
 #[test]
@@ -158,7 +162,8 @@ fn the_fingerprint_differs_for_other_texts_and_for_other_targets_only() {
     let of = |lines: &[String], loss_on, seq| {
         let recipe = Recipe { field: "messages".to_owned(), loss_on, ..Recipe::new(Form::Jsonl) };
         let count = lines.len() as u64;
-        let source = Sequences::in_order(of_lines(lines, &recipe), 0..count, true, (1, seq)).unwrap();
+        let source =
+            Sequences::in_order(of_lines(lines, &recipe), 0..count, Packing::Joined, (1, seq)).unwrap();
         source.fingerprint().unwrap()
     };
     let plain = of(&lines, LossOn::All, SEQ);
@@ -167,6 +172,101 @@ fn the_fingerprint_differs_for_other_texts_and_for_other_targets_only() {
     assert!(!plain.same_contents(&of(&lines, LossOn::Answers, SEQ)));
     let longer = of(&lines, LossOn::All, 9);
     assert!(plain.same_contents(&longer) && !plain.same_batches(&longer));
+}
+
+/// The documents of each row of a step: for each, its input and its targets.
+fn apart(source: &Sequences, step: u64, micro_batches: u32) -> Vec<Vec<(Vec<u32>, Vec<u32>)>> {
+    let starts = |micro_batch| source.documents(step, MicroBatch(micro_batch)).unwrap().unwrap();
+    let starts: Vec<u32> = (0..micro_batches).flat_map(|at| starts(at).ids().to_vec()).collect();
+    let rows = rows(source, step, micro_batches).into_iter().zip(starts.chunks(SEQ));
+    let of_row = |((input, target), starts): ((Vec<u32>, Vec<u32>), &[u32])| {
+        let mut documents = Vec::new();
+        let mut place = 0;
+        for starts in starts.chunk_by(|a, b| a == b) {
+            assert_eq!(starts[0] as usize, place, "a document begins with its first token");
+            let own = place..place + starts.len();
+            documents.push((input[own.clone()].to_vec(), target[own].to_vec()));
+            place += starts.len();
+        }
+        documents
+    };
+    rows.map(of_row).collect()
+}
+
+#[test]
+fn documents_are_kept_apart_and_each_token_is_a_target_once() {
+    let texts = texts(60);
+    let documents = documents(&texts);
+    for (longer, seq) in [(Longer::Cut, SEQ), (Longer::LeaveOut, SEQ)] {
+        let source =
+            Sequences::in_order(Arc::clone(&documents), 0..60, Packing::Apart(longer), (3, seq)).unwrap();
+        let micro_batches = source.count().div_ceil(3) as u32;
+        let mut got: Vec<(Vec<u32>, Vec<u32>)> =
+            apart(&source, 4, micro_batches).into_iter().flatten().collect();
+        // What is left over at the end of a row has no target.
+        let (padding, documents): (Vec<_>, Vec<_>) =
+            got.drain(..).partition(|(_, target)| target.iter().all(|token| *token == IGNORED));
+        let empty: usize = padding.iter().map(|(input, _)| input.len()).sum();
+        let rows = f64::from(micro_batches) * 3.0 * seq as f64;
+        let of_missing = (f64::from(micro_batches) * 3.0 - source.count() as f64) * seq as f64;
+        let share = (empty as f64 - of_missing) / (rows - of_missing);
+        assert!((source.padding() - share).abs() < 1e-9, "{} of {share}", source.padding());
+        let mut expected = Vec::new();
+        for text in &texts {
+            let tokens = [small().encode(text).unwrap(), vec![0]].concat();
+            if longer == Longer::LeaveOut && tokens.len() > seq + 1 {
+                continue;
+            }
+            let (inputs, targets) = (&tokens[..tokens.len() - 1], &tokens[1..]);
+            expected
+                .extend(inputs.chunks(seq).zip(targets.chunks(seq)).map(|(a, b)| (a.to_vec(), b.to_vec())));
+        }
+        let sorted = |mut all: Vec<(Vec<u32>, Vec<u32>)>| {
+            all.sort();
+            all
+        };
+        assert_eq!(sorted(documents), sorted(expected), "{longer:?}");
+        assert!(source.longer() > 0 && source.padding() < 0.1, "{} empty", source.padding());
+    }
+}
+
+#[test]
+fn a_document_that_is_too_long_is_refused_where_it_may_not_be_cut() {
+    let documents = documents(&texts(9));
+    let packing = Packing::Apart(Longer::Refuse);
+    has(
+        &message(Sequences::in_order(Arc::clone(&documents), 0..9, packing, (1, SEQ))),
+        &["document ", " tokens, and a sequence has at most 9", "data.longer = \"cut\" or \"leave-out\""],
+    );
+    let longest = Sequences::in_order(Arc::clone(&documents), 0..9, packing, (1, 64)).unwrap();
+    assert_eq!(longest.longer(), 0);
+    let none = message(Sequences::in_order(documents, 4..5, Packing::Apart(Longer::LeaveOut), (1, 2)));
+    has(&none, &["none of its 9 documents is for validation"]);
+}
+
+#[test]
+fn how_documents_are_packed_does_not_depend_on_who_asks() {
+    let documents = documents(&texts(60));
+    let of = |rows, micro_batches| {
+        let packing = Packing::Apart(Longer::Cut);
+        let size = (rows, SEQ);
+        Sequences::shuffled(Arc::clone(&documents), 0..60, packing, size, micro_batches, 7).unwrap()
+    };
+    // A batch of six sequences, in any micro-batches.
+    let whole = apart(&of(6, 1), 3, 1);
+    for (rows, micro_batches) in [(1, 6), (2, 3), (3, 2)] {
+        assert_eq!(apart(&of(rows, micro_batches), 3, micro_batches), whole);
+    }
+    let [joined, cut, left_out] =
+        [Packing::Joined, Packing::Apart(Longer::Cut), Packing::Apart(Longer::LeaveOut)].map(|packing| {
+            Sequences::in_order(Arc::clone(&documents), 0..60, packing, (1, SEQ))
+                .unwrap()
+                .fingerprint()
+                .unwrap()
+        });
+    assert!(joined.same_contents(&cut) && !joined.same_batches(&cut) && !cut.same_batches(&left_out));
+    let plain = Sequences::in_order(documents, 0..60, Packing::Joined, (1, SEQ)).unwrap();
+    assert!(plain.documents(0, MicroBatch(0)).unwrap().is_none());
 }
 
 #[test]
@@ -185,14 +285,14 @@ fn sequences_without_a_target_are_counted() {
         assert_eq!(shuffled.without_target(), order.without_target());
         (order.without_target(), order.count())
     };
-    assert_eq!(of(LossOn::Answers, false, 64), (3, 5));
-    assert_eq!(of(LossOn::All, false, 64), (0, 5));
-    assert_eq!(of(LossOn::All, true, 8).0, 0);
+    assert_eq!(of(LossOn::Answers, Packing::Single, 64), (3, 5));
+    assert_eq!(of(LossOn::All, Packing::Single, 64), (0, 5));
+    assert_eq!(of(LossOn::All, Packing::Joined, 8).0, 0);
     // Packed, the last three chats are one sequence or more without an answer.
-    let (without, all) = of(LossOn::Answers, true, 8);
+    let (without, all) = of(LossOn::Answers, Packing::Joined, 8);
     assert!(without >= 2 && without < all, "{without} of {all}");
     let documents = documents(&["".to_owned(), "one".to_owned()]);
-    let of_empty = Sequences::in_order(documents, 0..2, false, (1, 8)).unwrap();
+    let of_empty = Sequences::in_order(documents, 0..2, Packing::Single, (1, 8)).unwrap();
     assert_eq!(of_empty.without_target(), 1, "an empty document has only the token at its end");
 }
 
@@ -201,7 +301,7 @@ fn validation_without_any_target_is_refused() {
     let line = r#"{"messages": [{"role": "user", "content": "one two"}]}"#.to_owned();
     let recipe =
         Recipe { field: "messages".to_owned(), loss_on: LossOn::Answers, ..Recipe::new(Form::Jsonl) };
-    let said = message(Sequences::in_order(of_lines(&[line], &recipe), 0..1, false, (1, 8)));
+    let said = message(Sequences::in_order(of_lines(&[line], &recipe), 0..1, Packing::Single, (1, 8)));
     has(&said, &["no token is a target"]);
 }
 
@@ -211,7 +311,8 @@ fn a_training_that_goes_on_with_another_batch_reads_each_sequence_of_an_epoch_on
     let documents = documents(&texts);
     let of = |rows, micro_batches, course| {
         let size = (rows, SEQ);
-        let source = Sequences::shuffled(Arc::clone(&documents), 0..60, true, size, micro_batches, 7);
+        let source =
+            Sequences::shuffled(Arc::clone(&documents), 0..60, Packing::Joined, size, micro_batches, 7);
         source.unwrap().on_course(course)
     };
     let whole = Course::new(1);

@@ -22,6 +22,7 @@ mod text;
 mod worlds;
 
 mod any_schedule;
+mod apart;
 mod bf16;
 mod bit_identical;
 mod blocks;
@@ -32,6 +33,7 @@ mod experts;
 mod failures;
 mod frozen;
 mod optimizers;
+mod own_divided;
 mod recompute;
 mod refused_replicas;
 mod replicas;

@@ -2,7 +2,7 @@
 
 use pipewright::stages::layers::Relu;
 use pipewright::stages::models::Cnn;
-use pipewright::stages::{Division, Layer, Shard, Sharding};
+use pipewright::stages::{Division, Kind, Layer, Shard, Sharding};
 
 use pipewright::fabric::World;
 
@@ -70,6 +70,7 @@ proptest! {
         (ranks, more, micro_batches) in (1_u32..4, 0_u32..4, 1_u32..7),
         (replicas, sharded, threads_per_rank) in (1_u32..4, any::<bool>(), 1_usize..3),
         how in prop::sample::select(vec![Recompute::None, Recompute::Selective, Recompute::Full]),
+        apart in any::<bool>(),
     ) {
         let known = Schedule::chunks(name).expect("it has a name");
         let chunks = (known.start() + more).min(*known.end());
@@ -78,6 +79,9 @@ proptest! {
         let schedule = Schedule::make(name, ranks, Some(chunks), micro_batches, &Costs::default());
         let schedule = schedule.expect("sizes");
         let mut recipe = Recipe { place, micro_batches, ..make(groups) };
+        if apart && recipe.data.shapes().0.kind() == Kind::Ids {
+            recipe.data = Arc::new(Apart(recipe.data));
+        }
         let plain = recipe.plain_hash(2);
         recipe.replicas = if schedule.placement().directions() > 1 { 1 } else { replicas.min(micro_batches) };
         (recipe.shards, recipe.sharded, recipe.threads_per_rank) = (shards, sharded, threads_per_rank);

@@ -16,7 +16,7 @@ use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
 use super::{data, kinds_of_gpus, loss, model, optimizer};
-use crate::config::{Config, RecomputeBy};
+use crate::config::{Config, PackingBy, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
 use crate::profile::{self, Cpu, Measured, Settings, Subject};
@@ -244,6 +244,9 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     add("model", &|key| key != "seed");
     add("data", &|key| ["kind", "seq"].contains(&key));
     add("lora", &|key| key != "path");
+    // How long documents are says how much of a sequence a token sees.
+    let is_apart = config.data.packing == PackingBy::Apart;
+    add("data", &|key| is_apart && ["path", "packing", "longer"].contains(&key));
     add("optimizer", &|key| ["kind", "groups"].contains(&key));
     let rows = config.micro_batch_size().to_string();
     settings.insert("pipeline.micro_batch_size".to_owned(), rows);

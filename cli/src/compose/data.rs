@@ -8,8 +8,8 @@ use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths};
 use crate::error::Result;
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::{
-    Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Width, Windows,
-    odd_files,
+    Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Longer, Packing, Sequences,
+    Width, Windows, odd_files,
 };
 use pipewright::error::DataError;
 use pipewright::tokenizer::Tokenizer;
@@ -264,15 +264,22 @@ impl Opened {
                 (Arc::new(windows), String::new())
             }
             Self::Documents(documents) => {
-                let (documents, packing) = (Arc::clone(documents), config.data.packing);
+                let (documents, packing) = (Arc::clone(documents), config.data.packing());
                 let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
-                let cut = match all.cut() {
-                    0 => String::new(),
-                    cut => format!(
-                        ", of which {cut} are longer than data.seq = {seq}, and their ends are not used"
-                    ),
+                let what = match packing {
+                    Packing::Apart(Longer::LeaveOut) => "left out",
+                    Packing::Apart(_) => "cut",
+                    Packing::Joined | Packing::Single => "their ends are not used",
                 };
-                let more = format!("; {} sequences for training{cut}", all.count());
+                let longer = match all.longer() {
+                    0 => String::new(),
+                    longer => format!("; {longer} documents are longer than data.seq = {seq}: {what}"),
+                };
+                let empty = match packing {
+                    Packing::Joined => String::new(),
+                    _ => format!(", {:.1} % of their places empty", 100.0 * all.padding()),
+                };
+                let more = format!("; {} sequences for training{empty}{longer}", all.count());
                 let more = more + &without_target(&all, "training");
                 (Arc::new(all.on_course(course)), more)
             }
@@ -301,7 +308,7 @@ impl Opened {
                 (Arc::new(windows), micro_batches, String::new())
             }
             Self::Documents(documents) => {
-                let packing = config.data.packing;
+                let packing = config.data.packing();
                 let sequences = Sequences::in_order(Arc::clone(documents), span, packing, (rows, seq))?;
                 let micro_batches = all(sequences.count().min(VALIDATION_WINDOWS));
                 let more = without_target(&sequences, "validation");

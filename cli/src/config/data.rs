@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key::{SEQUENCE, section};
 use super::values::Paths;
-use pipewright::data::{LossOn, Share, Template, Width};
+use pipewright::data::{Longer, LossOn, Packing, Share, Template, Width};
 
 /// Kinds of data.
 const DOCUMENTS: &[&str] = &["jsonl", "parquet"];
@@ -65,8 +65,15 @@ section! {
             ]),
             values(&[("assistant", ANSWERS), ("completion", ANSWERS)]),
         ],
-        /// jsonl, parquet: documents follow each other in a sequence; `false`: each has one of its own.
-        packing: bool = true => [only("kind", DOCUMENTS)],
+        /// jsonl, parquet: how documents become sequences. `"joined"` (or `true`): they follow each other.
+        /// `"single"` (or `false`): each has one of its own. `"apart"`: several whole ones in a sequence, of
+        /// which none sees another.
+        packing: PackingBy = PackingBy::Joined => [
+            only("kind", DOCUMENTS), page("documents.md#documents-apart"),
+        ],
+        /// packing `"apart"`: what becomes of a document that is longer than `seq`. It is `"cut"`, `"leave-out"`
+        /// leaves it out, and `"refuse"` ends the run.
+        longer: Longer = Longer::Cut => [only("packing", &["apart"])],
         /// idx: the file of labels, when its name does not follow from the name of the images.
         labels: Option<PathBuf> = None => [only("kind", &["idx"]), unset("by name")],
         /// cifar10: training images are moved and flipped at random.
@@ -91,6 +98,55 @@ section! {
         ],
         /// The seed for the order in which data is taken.
         seed: u64 = 1 => [also("data_seed")],
+    }
+}
+
+/// How documents become sequences: a word, or a flag as other programs have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", from = "PackingForm")]
+pub enum PackingBy {
+    /// They follow each other.
+    #[default]
+    Joined,
+    /// Each has a sequence of its own.
+    Single,
+    /// Several in a sequence, and none sees another.
+    Apart,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "\"joined\", \"single\", \"apart\", true or false")]
+enum PackingForm {
+    Flag(bool),
+    Word(PackingWord),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PackingWord {
+    Joined,
+    Single,
+    Apart,
+}
+
+impl From<PackingForm> for PackingBy {
+    fn from(form: PackingForm) -> Self {
+        match form {
+            PackingForm::Flag(true) | PackingForm::Word(PackingWord::Joined) => Self::Joined,
+            PackingForm::Flag(false) | PackingForm::Word(PackingWord::Single) => Self::Single,
+            PackingForm::Word(PackingWord::Apart) => Self::Apart,
+        }
+    }
+}
+
+impl Data {
+    /// How documents become sequences.
+    pub fn packing(&self) -> Packing {
+        match self.packing {
+            PackingBy::Joined => Packing::Joined,
+            PackingBy::Single => Packing::Single,
+            PackingBy::Apart => Packing::Apart(self.longer),
+        }
     }
 }
 

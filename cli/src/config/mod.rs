@@ -31,7 +31,7 @@ mod values;
 mod variables;
 
 pub(crate) use check::NO_TOKENIZER;
-pub use data::{Data, DataKind};
+pub use data::{Data, DataKind, PackingBy};
 pub use devices::Devices;
 pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};

@@ -7,8 +7,8 @@ use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::models::LayerSpec;
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{
-    Bytes, ChooseLora, Division, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage,
-    Team, Tensor, Together,
+    Borders, Bytes, ChooseLora, Division, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape,
+    Stage, Team, Tensor, Together,
 };
 
 use super::observation::{Log, Observation};
@@ -95,6 +95,10 @@ impl Layer for Timed {
 
     fn join(&mut self, team: &Team) -> Result<()> {
         self.inside.join(team)
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.inside.keep_apart(borders)
     }
 
     fn divided_output(&self) -> Option<&Division> {

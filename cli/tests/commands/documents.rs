@@ -88,7 +88,45 @@ fn a_run_says_how_many_documents_and_sequences_it_has() {
     has(&said, &["the last 4 documents for validation"]);
     let sets = ["data.packing=false", "data.seq=20", "data.loss_on=all"].map(|set| ["--set", set]);
     let args = [&["--steps", "1", "--run-dir", "runs/each"], sets.as_flattened()].concat();
-    has(&train(&place, &args).stdout(), &["36 sequences for training", "36 are longer than data.seq = 20"]);
+    has(
+        &train(&place, &args).stdout(),
+        &[
+            "36 sequences for training, 0.0 % of their places empty",
+            "36 documents are longer than data.seq = 20: \
+           their ends are not used",
+        ],
+    );
+}
+
+#[test]
+fn documents_are_kept_apart_in_any_cut_and_after_a_stop() {
+    let place = place();
+    let sets = ["data.packing=apart", "data.seq=96", "data.loss_on=all"].map(|set| ["--set", set]);
+    let sets = sets.as_flattened();
+    let whole = train(&place, &[&["--run-dir", "runs/whole"], sets].concat());
+    has(&whole.stdout(), &["sequences for training, ", " % of their places empty"]);
+    let parts = [&["--run-dir", "runs/parts"], sets].concat();
+    train(&place, &[&parts[..], &["--steps", "3"]].concat());
+    let others = ["--set", "pipeline.stages=1", "--set", "pipeline.replicas=2", "--resume"];
+    assert_eq!(train(&place, &[&parts[..], &others].concat()).hash(), whole.hash());
+    let joined =
+        train(&place, &["--set", "data.seq=96", "--set", "data.loss_on=all", "--run-dir", "runs/joined"]);
+    assert_ne!(joined.hash(), whole.hash());
+    // What a longer document becomes.
+    let with = |how: &str| {
+        let longer = format!("data.longer={how}");
+        let run = format!("runs/{how}");
+        let train = ["train", "chats.toml", "--steps", "1", "--run-dir", &run];
+        place.run_with(&train, &["data.packing=apart", "data.seq=20", &longer])
+    };
+    has(&with("cut").done().stdout(), &["36 documents are longer than data.seq = 20: cut"]);
+    has(&with("refuse").refused(), &["chats.jsonl`: document ", "data.longer = \"cut\" or \"leave-out\""]);
+    let refused = |set: &str| place.run_with(&["train", "chats.toml"], &[set]).refused();
+    has(&refused("data.longer=cut"), &["data.longer", "data.packing"]);
+    has(
+        &refused("data.packing=tight"),
+        &["data.packing", "\"joined\", \"single\", \"apart\", true or false"],
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::shape::Shape;
 use crate::shards::team::Each;
 use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -98,6 +99,11 @@ impl Layer for OwnRows {
             }
         };
         self.shards = Some(Shards { team: team.clone(), columns });
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

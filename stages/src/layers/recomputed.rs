@@ -6,6 +6,7 @@ use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, input_grad_onto};
 use crate::tensor::Tensor;
@@ -141,6 +142,11 @@ impl<C: Cheap> Layer for Recomputed<C> {
     fn join(&mut self, team: &Team) -> Result<()> {
         self.cheap.join(team).map_err(|error| error.at(self.cheap.name()))?;
         self.linear.join(team)
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.cheap.keep_apart(borders).map_err(|error| error.at(self.cheap.name()))?;
+        self.linear.keep_apart(borders)
     }
 
     fn hold_in_bf16(&mut self) {

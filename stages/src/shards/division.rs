@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::sharding::{Shard, Sharding};
+use super::tree::add_by_tree;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 
 /// A dimension that is divided among shards. It has one or more parts, such as queries, keys and values. Each
 /// part has the same number of units, such as heads. A group has units of consecutive numbers, in all parts.
@@ -100,6 +102,26 @@ impl Division {
         let count = self.before(own.end) - first;
         let units = |group| self.before(group) - first..self.before(group + 1) - first;
         own.map(|group| self.places(units(group), count)).collect()
+    }
+
+    /// The sum of what each of this shard's groups has, added up by the tree. [`Team::sum`](crate::Team::sum)
+    /// adds the sums of all shards.
+    ///
+    /// # Errors
+    /// When there are not as many parts as groups, or they have several shapes.
+    pub fn sum_of_groups(&self, mut parts: Vec<Tensor>) -> Result<Tensor> {
+        let groups = self.own_groups().len();
+        if parts.len() != groups {
+            return Err(Error::new(format!(
+                "there are {} parts of a sum, and this shard has {groups} groups: give one for each",
+                parts.len()
+            )));
+        }
+        if let Some(other) = parts.iter().find(|part| part.shape() != parts[0].shape()) {
+            return Err(Error::shape(parts[0].shape().to_string(), other.shape()));
+        }
+        add_by_tree(&mut parts)?;
+        Ok(parts.swap_remove(0))
     }
 
     /// As [`Division::groups`], of these places of the shard only, which count from the first of them.

@@ -6,6 +6,7 @@
 pub(crate) mod division;
 pub(crate) mod sharding;
 pub(crate) mod team;
+pub(crate) mod tree;
 
 pub use division::Division;
 pub use sharding::{Shard, Sharding};

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::sharding::Shard;
+use super::tree::add_by_tree;
 use crate::device::{DType, Place};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
@@ -192,8 +193,11 @@ impl Team {
         all.rows(self.own_rows())
     }
 
-    /// All rows, from each shard's own.
-    pub(crate) fn gather(&self, own: &Tensor) -> Result<Tensor> {
+    /// All rows `[.., width]`, from each shard's own `[own rows, width]`. Its gradient is a [`Team::sum`].
+    ///
+    /// # Errors
+    /// When they are not this shard's rows, when another shard gives something else, or when it has stopped.
+    pub fn gather(&self, own: &Tensor) -> Result<Tensor> {
         let width = own.shape().last();
         self.check_own(own.shape(), width)?;
         let mut all = own.beside(self.all_rows(width).dims())?;
@@ -204,9 +208,14 @@ impl Team {
         Ok(all)
     }
 
-    /// This shard's rows of the sum over all shards, by the tree. Each has a part of the sum for all rows, in
-    /// `f32`.
-    pub(crate) fn sum(&self, partial: &Tensor) -> Result<Tensor> {
+    /// This shard's rows `[own rows, width]` of the sum over all shards, by the tree. Each has a part of the
+    /// sum for all rows, `[.., width]`, in `f32`. A shard adds up its own groups before, by
+    /// [`Division::sum_of_groups`](crate::Division::sum_of_groups): then the sum has the same bits for any
+    /// number of shards. Its gradient is a [`Team::gather`].
+    ///
+    /// # Errors
+    /// As for [`Team::gather`].
+    pub fn sum(&self, partial: &Tensor) -> Result<Tensor> {
         let width = partial.shape().last();
         self.check_all(partial.shape(), width)?;
         let parts: Result<Each> = (0..self.shard.of).map(|shard| partial.rows(self.rows_of(shard))).collect();
@@ -220,19 +229,6 @@ impl Team {
     pub(crate) fn sum_in(&self, dtype: DType, partial: &Tensor, start: Option<Row<'_>>) -> Result<Tensor> {
         self.sum(partial)?.rounded(dtype, start)
     }
-}
-
-/// Adds the tensors to the first of them, by the tree. Their number is a power of two.
-pub(crate) fn add_by_tree(parts: &mut [Tensor]) -> Result<()> {
-    let mut apart = 1;
-    while apart < parts.len() {
-        for pair in parts.chunks_exact_mut(2 * apart) {
-            let (earlier, later) = pair.split_at_mut(apart);
-            earlier[0].add_apart(&later[0])?;
-        }
-        apart *= 2;
-    }
-    Ok(())
 }
 
 /// Fails unless a shard has sent what this one expects. Otherwise its layers or inputs are others.

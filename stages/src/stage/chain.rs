@@ -6,6 +6,7 @@ use crate::parameter::Parameter;
 use crate::parameter::description::Part;
 use crate::shape::{Kind, Shape};
 use crate::shards::Team;
+use crate::stage::borders::Borders;
 use crate::stage::kept::{Entry, Kept, List};
 use crate::stage::layer::{ChooseLora, Layer, check_input_grad, input_grad_onto, output_onto};
 use crate::stage::{ForwardContext, Mode, current};
@@ -176,6 +177,15 @@ impl Chain {
         layers.try_for_each(|layer| {
             let joined = layer.join(team);
             joined.map_err(|error| error.at(layer.name()))
+        })
+    }
+
+    /// As [`Layer::keep_apart`], for all layers. The error names the layer.
+    pub(crate) fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| {
+            let apart = layer.keep_apart(borders);
+            apart.map_err(|error| error.at(layer.name()))
         })
     }
 

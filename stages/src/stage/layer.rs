@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
@@ -200,6 +201,19 @@ pub trait Layer: std::fmt::Debug + 'static {
         Err(Error::new(
             "this layer cannot be divided among shards: it lacks `Layer::join`; set the number of shards to \
              1",
+        ))
+    }
+
+    /// Keeps the documents of each micro-batch apart from now on, before training. A layer in which tokens see
+    /// each other, or that knows their positions, keeps a clone of the borders. A layer that treats each row
+    /// alone does nothing. A composite layer passes the call on.
+    ///
+    /// # Errors
+    /// When documents cannot be kept apart. The default always fails.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
+        Err(Error::new(
+            "this layer cannot keep documents apart: it lacks `Layer::keep_apart`; give each document a \
+             sequence of its own",
         ))
     }
 

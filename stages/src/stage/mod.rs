@@ -1,5 +1,6 @@
 //! What a stage is.
 
+pub(crate) mod borders;
 pub(crate) mod chain;
 pub(crate) mod clock;
 pub(crate) mod current;
@@ -16,6 +17,7 @@ use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
 use crate::shards::{Division, Shard, Team};
+use crate::stage::borders::Borders;
 use crate::stage::clock::Clock;
 use crate::tensor::{Bytes, Tensor};
 
@@ -95,6 +97,18 @@ pub trait Stage: 'static {
         Err(Error::new(
             "this stage cannot be divided among shards: it lacks `Stage::join`; set the number of shards to \
              1",
+        ))
+    }
+
+    /// Keeps the documents of each micro-batch apart. Called once, after [`Stage::join`], if the data has
+    /// several documents in a sequence. The engine sets the borders of a micro-batch before its forward.
+    ///
+    /// # Errors
+    /// When documents cannot be kept apart. The default always fails.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
+        Err(Error::new(
+            "this stage cannot keep documents apart: it lacks `Stage::keep_apart`; give each document a \
+             sequence of its own",
         ))
     }
 

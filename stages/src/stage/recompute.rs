@@ -8,6 +8,7 @@ use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
 use crate::shards::{Division, Shard, Team};
+use crate::stage::borders::Borders;
 use crate::stage::clock::Clock;
 use crate::stage::{BuildStage, ForwardContext, Mode, Stage, StageBuilder};
 use crate::tensor::{Bytes, Tensor};
@@ -151,6 +152,10 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
 
     fn join(&mut self, team: &Team) -> Result<()> {
         self.stage.join(team)
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.stage.keep_apart(borders)
     }
 
     fn divided_output(&self) -> Option<&Division> {

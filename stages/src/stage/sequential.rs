@@ -9,8 +9,9 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
-use crate::shards::team::add_by_tree;
+use crate::shards::tree::add_by_tree;
 use crate::shards::{Division, Team};
+use crate::stage::borders::{Borders, on_cpu_only};
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
@@ -103,6 +104,13 @@ impl Stage for Sequential {
     fn join(&mut self, team: &Team) -> Result<()> {
         self.team = Some(team.clone());
         self.chain.join(team)
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        match self.place.device {
+            Device::Cpu => self.chain.keep_apart(borders),
+            Device::Cuda(_) => Err(on_cpu_only()),
+        }
     }
 
     fn divided_output(&self) -> Option<&Division> {

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod apart;
 mod block_shapes;
 mod blocks;
 mod convolution;

@@ -17,6 +17,7 @@ use crate::layers::attention::cpu::sizes::Sizes;
 use crate::layers::attention::cuda::PastOnGpu;
 use crate::shape::Shape;
 use crate::shards::Team;
+use crate::stage::borders::{Borders, Spans, on_cpu_only};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};
@@ -34,6 +35,7 @@ pub struct Attention {
     name: String,
     heads: Heads,
     window: Option<usize>,
+    borders: Option<Borders>,
     /// The keys and values of the text that is being written, and how many of its tokens there are.
     past: Past,
     past_on_gpu: PastOnGpu,
@@ -69,10 +71,17 @@ impl Attention {
             name: name.to_owned(),
             heads,
             window,
+            borders: None,
             past: Past::default(),
             past_on_gpu: PastOnGpu::default(),
             had: 0,
         })
+    }
+
+    /// The starts of a micro-batch's documents, if they are kept apart.
+    fn starts(&self, ctx: ForwardContext, shape: &Shape) -> Result<Option<Tensor>> {
+        let rows = [shape.dims()[0], shape.dims()[1]];
+        self.borders.as_ref().map_or(Ok(None), |borders| borders.of(ctx, rows))
     }
 
     fn sizes(&self, shape: &Shape) -> Sizes {
@@ -115,19 +124,27 @@ impl Layer for Attention {
         Ok(())
     }
 
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.borders = Some(borders.clone());
+        Ok(())
+    }
+
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
+        let starts = self.starts(ctx, &shape)?;
         let mut output = input.beside(shape.dims())?;
         let sums = [shape.dims()[0], self.heads.query, shape.dims()[1]];
         let mut lse = input.f32_beside(&sums)?;
         let sizes = self.sizes(&shape);
+        let spans = Spans { time: sizes.time, starts: starts.as_ref().map(Tensor::ids) };
         match (input.gpu()?, input.dtype()) {
+            (Some(_), _) if starts.is_some() => return Err(on_cpu_only()),
             (Some(gpu), _) => gpu.attention_forward([&output, &lse, &input], sizes)?,
             (None, DType::F32) => {
-                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), sizes);
+                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), sizes, spans);
             }
             (None, DType::Bf16) => {
-                half_attention::forward(output.bf16_mut(), lse.f32_mut(), input.bf16(), sizes);
+                half_attention::forward(output.bf16_mut(), lse.f32_mut(), input.bf16(), sizes, spans);
             }
         }
         Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
@@ -168,7 +185,8 @@ impl Layer for Attention {
         let ctx = saved.ctx;
         let [input, output, lse] = saved.into_tensors();
         let mut input_grad = input.beside(input.dims())?;
-        let sizes = self.sizes(input.shape());
+        let (sizes, starts) = (self.sizes(input.shape()), self.starts(ctx, input.shape())?);
+        let spans = Spans { time: sizes.time, starts: starts.as_ref().map(Tensor::ids) };
         match (input.gpu()?, input.dtype()) {
             (Some(gpu), _) => {
                 let delta = lse.beside(lse.dims())?;
@@ -176,11 +194,11 @@ impl Layer for Attention {
             }
             (None, DType::F32) => {
                 let saved = saved_by(&input, &output, &lse, &grad);
-                attention::backward(input_grad.f32_mut(), saved, sizes);
+                attention::backward(input_grad.f32_mut(), saved, sizes, spans);
             }
             (None, DType::Bf16) => {
                 let saved = saved_by(&input, &output, &lse, &grad);
-                half_attention::backward(input_grad.bf16_mut(), saved, sizes);
+                half_attention::backward(input_grad.bf16_mut(), saved, sizes, spans);
             }
         }
         Ok((Some(input_grad), Kept::new(ctx, [])))

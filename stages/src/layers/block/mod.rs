@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::shards::Team;
+use crate::stage::borders::Borders;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};
 use crate::stage::layer::{ChooseLora, Layer};
@@ -235,6 +236,11 @@ impl Layer for Block {
     fn join(&mut self, team: &Team) -> Result<()> {
         let mut chains = self.branches.chains_mut().iter_mut();
         chains.try_for_each(|chain| chain.join(team))
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        let mut chains = self.branches.chains_mut().iter_mut();
+        chains.try_for_each(|chain| chain.keep_apart(borders))
     }
 
     fn hold_in_bf16(&mut self) {

@@ -14,6 +14,7 @@ use crate::error::{Error, Result, check_numbers};
 use crate::rng;
 use crate::shape::Shape;
 use crate::shards::Team;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, Mode};
@@ -135,6 +136,11 @@ impl Layer for Dropout {
     /// It drops of its rows what it drops of them among all rows.
     fn join(&mut self, team: &Team) -> Result<()> {
         self.first_row = team.own_rows().start;
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use crate::shape::{Kind, Shape};
 use crate::shards::team::Each;
 use crate::shards::{Division, Sharding, Team};
 use crate::stage::ForwardContext;
+use crate::stage::borders::{Borders, Spans, on_cpu_only};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -44,6 +45,7 @@ pub struct Embedding {
     ends: Vec<usize>,
     /// The shards, if there are several.
     team: Option<Team>,
+    borders: Option<Borders>,
 }
 
 impl Embedding {
@@ -60,6 +62,7 @@ impl Embedding {
             own: 0..vocab,
             ends: vec![vocab],
             team: None,
+            borders: None,
         }
     }
 
@@ -75,6 +78,7 @@ impl Embedding {
             own: 0..vocab,
             ends: vec![vocab],
             team: None,
+            borders: None,
         }
     }
 
@@ -133,11 +137,21 @@ impl Embedding {
         }
     }
 
+    /// The starts of a micro-batch's documents, if they are kept apart and positions matter.
+    fn starts(&self, ctx: ForwardContext, input: &Tensor) -> Result<Option<Tensor>> {
+        let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
+        match (&self.borders, &self.positions) {
+            (Some(borders), Some(_)) => borders.of(ctx, [batch, time]),
+            _ => Ok(None),
+        }
+    }
+
     /// The vectors of tokens that follow `past` others.
-    fn vectors(&self, past: usize, input: &Tensor, shape: Shape) -> Result<Tensor> {
+    fn vectors(&self, past: usize, input: &Tensor, shape: Shape, spans: Spans<'_>) -> Result<Tensor> {
         self.check_tokens("token", input.ids())?;
         let dim = self.dim();
         if let Some(weights) = self.tokens.on_gpu() {
+            check_whole(spans)?;
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
             let positions = (self.positions_on_gpu(past, dtype), 0, shape.dims()[1]);
@@ -147,7 +161,7 @@ impl Embedding {
         let dtype = self.tokens.place().dtype;
         let mut output = Tensor::on_host_in(dtype, shape.dims())?;
         let (ids, positions) = (input.ids(), self.positions.as_ref());
-        let from = [past, shape.dims()[1]];
+        let from = (past, spans);
         in_format!(dtype, N => {
             let out = By(output.numbers_mut::<N>(), dim);
             match self.tokens.halves() {
@@ -175,7 +189,7 @@ impl Embedding {
     }
 
     /// This shard's rows, of several shards. Each shard gives each other the vectors of its own tokens.
-    fn own_vectors(&self, team: &Team, past: usize, input: &Tensor) -> Result<Tensor> {
+    fn own_vectors(&self, team: &Team, past: usize, input: &Tensor, spans: Spans<'_>) -> Result<Tensor> {
         self.check_tokens("token", input.ids())?;
         let (ids, dim, own) = (input.ids(), self.dim(), &self.own);
         let shards = 0..team.shard().of;
@@ -190,6 +204,7 @@ impl Embedding {
             [few_sizes(ids[rows.clone()].iter().filter(is_there).count(), &rows), dim]
         };
         if let Some(weights) = self.tokens.on_gpu() {
+            check_whole(spans)?;
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let vectors = |shard| {
                 let rows = team.rows_of(shard);
@@ -216,7 +231,7 @@ impl Embedding {
         let taken = team.each(given?, coming)?;
         let mut taken: SmallVec<[_; 4]> =
             taken.iter().map(|vectors| vectors.f32().chunks_exact(dim)).collect();
-        let (rows, time) = (team.own_rows(), input.dims()[1]);
+        let rows = team.own_rows();
         let dtype = self.tokens.place().dtype;
         let mut output = Tensor::on_host_in(dtype, &[rows.len(), dim])?;
         in_format!(dtype, N => {
@@ -226,7 +241,7 @@ impl Embedding {
                 let vector = taken[owner].next().ok_or_else(|| too_few(owner))?;
                 match &self.positions {
                     Some(positions) => {
-                        add_into(out, vector, &positions.value[(past + row % time) * dim..][..dim]);
+                        add_into(out, vector, &positions.value[(past + spans.position(row)) * dim..][..dim]);
                     }
                     None => convert(out, vector),
                 }
@@ -275,6 +290,11 @@ impl Embedding {
     }
 }
 
+/// Refuses documents on a GPU.
+fn check_whole(spans: Spans<'_>) -> Result<()> {
+    spans.starts.map_or(Ok(()), |_| Err(on_cpu_only()))
+}
+
 /// The error for a shard that has sent fewer vectors than it has tokens.
 fn too_few(shard: usize) -> Error {
     Error::new(format!(
@@ -300,21 +320,23 @@ fn look_up_on(
     gpu.launch(kernel!(out.dtype(), "embedding_forward"), Grid::of_rows(ids.len(), dim), &args)
 }
 
-/// Fills the rows of `out` with vectors of tables in this format. The sequences have `time` tokens, which
-/// follow `past` others.
+/// Fills the rows of `out` with vectors of tables in this format. The tokens of each document follow `past`
+/// others.
 fn look_up<N: Real, M: Real>(
     out: By<&mut [N]>,
     ids: &[u32],
     tokens: &[M],
     positions: Option<&[M]>,
-    [past, time]: [usize; 2],
+    (past, spans): (usize, Spans<'_>),
 ) {
     let dim = out.1;
     cut((out, By(ids, 1)), dim, |first, (out, ids)| {
         for (index, (row, &id)) in (first..).zip(out.chunks_exact_mut(dim).zip(ids)) {
             let token = &tokens[id as usize * dim..][..dim];
             match positions {
-                Some(positions) => add_into(row, token, &positions[(past + index % time) * dim..][..dim]),
+                Some(positions) => {
+                    add_into(row, token, &positions[(past + spans.position(index)) * dim..][..dim])
+                }
                 None => convert(row, token),
             }
         }
@@ -350,9 +372,11 @@ impl Layer for Embedding {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
+        let starts = self.starts(ctx, &input)?;
+        let spans = Spans { time: input.dims()[1], starts: starts.as_ref().map(Tensor::ids) };
         let output = match &self.team {
-            Some(team) => self.own_vectors(team, 0, &input)?,
-            None => self.vectors(0, &input, shape)?,
+            Some(team) => self.own_vectors(team, 0, &input, spans)?,
+            None => self.vectors(0, &input, shape, spans)?,
         };
         Ok((output, Kept::new(ctx, [input])))
     }
@@ -362,10 +386,11 @@ impl Layer for Embedding {
             return Err(Error::shape("ids[batch, time]", input.shape()));
         };
         self.output_shape(&Shape::ids(&[batch, past + time]))?;
+        let spans = Spans { time, starts: None };
         if let Some(team) = &self.team {
-            return self.own_vectors(team, past, &input);
+            return self.own_vectors(team, past, &input, spans);
         }
-        self.vectors(past, &input, Shape::f32(&[batch, time, self.dim()]))
+        self.vectors(past, &input, Shape::f32(&[batch, time, self.dim()]), spans)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -381,13 +406,17 @@ impl Layer for Embedding {
         if self.is_frozen() {
             return Ok(());
         }
+        let ctx = pending.ctx;
         let [input, mut grad] = pending.into_tensors();
+        let starts = self.starts(ctx, &input)?;
+        let spans = Spans { time: input.dims()[1], starts: starts.as_ref().map(Tensor::ids) };
         if let Some(team) = &self.team {
             grad = team.gather(&grad)?;
         }
         let own = self.own.clone();
-        let (dim, time) = (self.dim(), input.dims()[1]);
+        let dim = self.dim();
         if let Some(gpu) = grad.gpu()? {
+            check_whole(spans)?;
             return self.add_grads_on(&gpu, &input, &grad);
         }
         let padding = self.padding;
@@ -402,7 +431,7 @@ impl Layer for Embedding {
                     add(&mut tokens.grad[(id as usize - own.start) * dim..][..dim], row);
                 }
                 if let Some(positions) = &mut positions {
-                    add(&mut positions.grad[index % time * dim..][..dim], row);
+                    add(&mut positions.grad[spans.position(index) * dim..][..dim], row);
                 }
             }
         });
@@ -414,6 +443,11 @@ impl Layer for Embedding {
             return Err(Error::new("its tokens are not divided: see `Embedding::divided`"));
         }
         self.team = Some(team.clone());
+        Ok(())
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.borders = Some(borders.clone());
         Ok(())
     }
 

@@ -21,6 +21,7 @@ use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
 use crate::shards::{Division, Sharding, Team};
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};
@@ -172,6 +173,11 @@ impl Layer for Experts {
             return Err(Error::new("its experts are not divided: see `Experts::divided`"));
         }
         self.spread = Some(Spread::new(team, &self.experts));
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use crate::layers::gated::cpu::GateForm;
 use crate::shape::Shape;
 use crate::shards::Team;
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -52,6 +53,11 @@ impl Layer for Gated {
 
     /// It treats each row alone.
     fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use crate::parameter::init::Init;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -164,6 +165,11 @@ impl Layer for HeadNorm {
 
     /// Its heads are this shard's.
     fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_added, output_onto};
 use crate::stage::{ForwardContext, WRITING};
@@ -405,6 +406,11 @@ impl Layer for Linear {
                 "neither its inputs nor its outputs are divided: see `Linear::with_divided_outputs`",
             )),
         }
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
+        Ok(())
     }
 
     fn hold_in_bf16(&mut self) {

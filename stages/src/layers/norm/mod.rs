@@ -16,6 +16,7 @@ use crate::parameter::init::Init;
 use crate::shape::Shape;
 use crate::shards::{Sharding, Team};
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{Layer, check_added};
 use crate::tensor::{Bytes, Tensor};
@@ -280,6 +281,11 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
             return Err(Error::new("its rows are not divided: see `RowNorm::divided`"));
         }
         self.team = Some(team.clone());
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

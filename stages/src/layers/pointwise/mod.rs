@@ -12,6 +12,7 @@ use crate::error::{Result, check_numbers};
 use crate::shape::Shape;
 use crate::shards::Team;
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -47,6 +48,11 @@ impl<P: Pointwise> Layer for P {
 
     /// It treats each row alone.
     fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

@@ -6,12 +6,13 @@ use crate::cpu::lanes::LANES;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::prefetch_ahead;
 use crate::cpu::real::Real;
+use crate::stage::borders::Spans;
 
 /// What is turned, and in which direction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn {
-    /// The number of rows of one sequence.
-    pub(crate) time: usize,
+#[derive(Clone, Copy)]
+pub(crate) struct Turn<'a> {
+    /// The documents of the rows.
+    pub(crate) spans: Spans<'a>,
     /// The length of a row.
     pub(crate) row: usize,
     /// How many numbers of a row are turned, from the first on: whole heads.
@@ -26,7 +27,7 @@ pub(crate) struct Turn {
 
 /// Turns the heads of every row, in place. The table has for each position the cosines of all pairs of a
 /// head, then their sines.
-pub(crate) fn turn<N: Real>(numbers: &mut [N], table: &[f32], turn: Turn) {
+pub(crate) fn turn<N: Real>(numbers: &mut [N], table: &[f32], turn: Turn<'_>) {
     let part = if turn.in_pairs { turn_part::<N, true> } else { turn_part::<N, false> };
     cut(By(numbers, turn.row), turn.turned, |first, rows| {
         part(rows, first, table, turn);
@@ -34,10 +35,10 @@ pub(crate) fn turn<N: Real>(numbers: &mut [N], table: &[f32], turn: Turn) {
 }
 
 #[multiversion(targets = "simd")]
-fn turn_part<N: Real, const PAIRS: bool>(rows: &mut [N], first: usize, table: &[f32], turn: Turn) {
+fn turn_part<N: Real, const PAIRS: bool>(rows: &mut [N], first: usize, table: &[f32], turn: Turn<'_>) {
     let sign = if turn.is_back { -1.0 } else { 1.0 };
     for (index, row) in (first..).zip(rows.chunks_exact_mut(turn.row)) {
-        let angles = &table[index % turn.time * turn.width..][..turn.width];
+        let angles = &table[turn.spans.position(index) * turn.width..][..turn.width];
         let angles = angles.split_at(turn.width / 2);
         for head in row[..turn.turned].chunks_exact_mut(turn.width) {
             prefetch_ahead(head, turn.row);

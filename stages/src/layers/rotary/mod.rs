@@ -14,6 +14,7 @@ use crate::layers::rotary::rope::{Rope, RopeLayout};
 use crate::shape::Shape;
 use crate::shards::Team;
 use crate::stage::ForwardContext;
+use crate::stage::borders::{Borders, Spans, on_cpu_only};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -35,6 +36,7 @@ pub struct Rotary {
     name: String,
     heads: Heads,
     rope: Rope,
+    borders: Option<Borders>,
     /// `[times, width]`: for each position, the cosines of all pairs, then their sines.
     table: Option<Tensor>,
 }
@@ -54,7 +56,7 @@ impl Rotary {
             ))),
         };
         heads.check().and(has_pairs).and(rope.check()).map_err(|error: Error| error.at(name))?;
-        Ok(Self { name: name.to_owned(), heads, rope, table: None })
+        Ok(Self { name: name.to_owned(), heads, rope, borders: None, table: None })
     }
 
     /// The table for `time` positions on this device. It is made for the next power of two, so that sequences
@@ -76,13 +78,25 @@ impl Rotary {
         Ok(table)
     }
 
-    /// The tensor, turned as rows that follow `past` others.
-    fn turned(&mut self, mut tensor: Tensor, past: usize, is_back: bool) -> Result<Tensor> {
+    /// The tensor of a micro-batch, turned by the positions in its documents.
+    fn turned_in(&mut self, ctx: ForwardContext, tensor: Tensor, is_back: bool) -> Result<Tensor> {
+        let rows = [tensor.dims()[0], tensor.dims()[1]];
+        let starts = self.borders.as_ref().map_or(Ok(None), |borders| borders.of(ctx, rows))?;
+        self.turned(tensor, (0, starts.as_ref()), is_back)
+    }
+
+    /// The tensor, turned as rows that follow `past` others. The documents in it begin at `starts`.
+    fn turned(
+        &mut self,
+        mut tensor: Tensor,
+        (past, starts): (usize, Option<&Tensor>),
+        is_back: bool,
+    ) -> Result<Tensor> {
         let time = tensor.dims()[1];
         let table = self.table(past + time, tensor.place().device)?;
         let Heads { query, key_value, width } = self.heads;
         let turn_by = Turn {
-            time,
+            spans: Spans { time, starts: starts.map(Tensor::ids) },
             row: self.heads.row(),
             turned: (query + key_value) * width,
             width,
@@ -90,6 +104,7 @@ impl Rotary {
             is_back,
         };
         match tensor.gpu()? {
+            Some(_) if starts.is_some() => return Err(on_cpu_only()),
             Some(gpu) => {
                 let (at, table) = (tensor.at_mut(&gpu)?, table.at().offset(4 * past * width));
                 let Turn { row, turned, in_pairs, .. } = turn_by;
@@ -125,14 +140,19 @@ impl Layer for Rotary {
         Ok(())
     }
 
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.borders = Some(borders.clone());
+        Ok(())
+    }
+
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
-        Ok((self.turned(input, 0, false)?, Kept::new(ctx, [])))
+        Ok((self.turned_in(ctx, input, false)?, Kept::new(ctx, [])))
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         self.output_shape(input.shape())?;
-        self.turned(input, past, false)
+        self.turned(input, (past, None), false)
     }
 
     fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
@@ -140,6 +160,6 @@ impl Layer for Rotary {
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        Ok((Some(self.turned(grad, 0, true)?), Kept::new(saved.ctx, [])))
+        Ok((Some(self.turned_in(saved.ctx, grad, true)?), Kept::new(saved.ctx, [])))
     }
 }

@@ -15,36 +15,40 @@ use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::layers::attention::cpu::backward::Saved;
 use crate::layers::attention::cpu::sizes::Sizes;
+use crate::stage::borders::Spans;
 
 /// As [`crate::layers::attention::cpu::backward`].
-pub(crate) fn backward(qkv_grad: &mut [bf16], saved: Saved<'_, bf16>, sizes: Sizes) {
-    let (query, group, vectors) = (sizes.query, sizes.group(), sizes.vectors());
-    let each = group * sizes.time;
+pub(crate) fn backward(qkv_grad: &mut [bf16], saved: Saved<'_, bf16>, sizes: Sizes, spans: Spans<'_>) {
+    let (time, query, group, vectors) = (sizes.time, sizes.query, sizes.group(), sizes.vectors());
+    let each = group * time;
     let qkv_grad = Mutex::new(qkv_grad);
-    cut(By(saved.lse, each), 2 * group * sizes.weight(), |first, lse| {
+    cut(By(saved.lse, each), 2 * group * sizes.weight(spans.longest()), |first, lse| {
         for (index, lse) in (first..).zip(lse.chunks_exact(each)) {
             let (sequence, shared) = (index / sizes.key_value, index % sizes.key_value);
-            let write = |grads: &Tiles, vector| {
-                let mut qkv_grad = qkv_grad.lock();
-                let qkv_grad = sizes.sequence_mut(&mut qkv_grad, vectors, sequence);
-                scatter(grads, qkv_grad, sizes.columns(vectors, vector));
-            };
-            let qkv = sizes.sequence(saved.qkv, vectors, sequence);
-            let places = sizes.key_and_value(shared);
-            let keys_and_values = places.map(|vector| part(sizes, qkv, vectors, vector));
-            let mut grads = Shared::new(Way::here(), sizes, keys_and_values);
-            for (head, lse) in (shared * group..).zip(lse.chunks_exact(sizes.time)) {
-                let own = |rows| part(sizes, sizes.sequence(rows, query, sequence), query, head);
-                let of_queries = grads.add(Head {
-                    queries: part(sizes, qkv, vectors, head),
-                    out: own(saved.out),
-                    grad: own(saved.grad),
-                    lse,
-                });
-                write(&of_queries, head);
+            for rows in spans.of(sequence) {
+                let (sizes, row) = (sizes.of_document(rows.len()), sequence * time + rows.start);
+                let write = |grads: &Tiles, vector| {
+                    let mut qkv_grad = qkv_grad.lock();
+                    let qkv_grad = sizes.rows_mut(&mut qkv_grad, vectors, row);
+                    scatter(grads, qkv_grad, sizes.columns(vectors, vector));
+                };
+                let qkv = sizes.rows(saved.qkv, vectors, row);
+                let places = sizes.key_and_value(shared);
+                let keys_and_values = places.map(|vector| part(sizes, qkv, vectors, vector));
+                let mut grads = Shared::new(Way::here(), sizes, keys_and_values);
+                for (head, lse) in (shared * group..).zip(lse.chunks_exact(time)) {
+                    let own = |numbers| part(sizes, sizes.rows(numbers, query, row), query, head);
+                    let of_queries = grads.add(Head {
+                        queries: part(sizes, qkv, vectors, head),
+                        out: own(saved.out),
+                        grad: own(saved.grad),
+                        lse: &lse[rows.clone()],
+                    });
+                    write(&of_queries, head);
+                }
+                write(&grads.of_keys, places[0]);
+                write(&grads.of_values, places[1]);
             }
-            write(&grads.of_keys, places[0]);
-            write(&grads.of_values, places[1]);
         }
     });
 }

@@ -20,32 +20,32 @@ use crate::cpu::math::exp;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::layers::attention::cpu::sizes::Sizes;
+use crate::stage::borders::Spans;
 
 pub(crate) use self::backward::backward;
 
 /// As [`crate::layers::attention::cpu::forward`].
-pub(crate) fn forward(out: &mut [bf16], lse: &mut [f32], qkv: &[bf16], sizes: Sizes) {
-    let (query, group, vectors) = (sizes.query, sizes.group(), sizes.vectors());
+pub(crate) fn forward(out: &mut [bf16], lse: &mut [f32], qkv: &[bf16], sizes: Sizes, spans: Spans<'_>) {
+    let (time, query, vectors) = (sizes.time, sizes.query, sizes.vectors());
     // Heads share rows, so a thread takes the lock once and writes a whole head.
     let out = Mutex::new(out);
-    cut(By(lse, sizes.time), sizes.weight(), |first, lse| {
-        let mut shared = None;
-        for (index, lse) in (first..).zip(lse.chunks_exact_mut(sizes.time)) {
-            let (sequence, head) = (index / query, index % query);
-            let qkv = sizes.sequence(qkv, vectors, sequence);
-            let part = |vector| part(sizes, qkv, vectors, vector);
-            // The heads of a group come one after the other, with the same keys and values.
-            let shared = match &mut shared {
-                Some(shared) if !index.is_multiple_of(group) => shared,
-                other => {
-                    let keys_and_values = sizes.key_and_value(head / group).map(part);
-                    other.insert(Shared::new(Way::here(), sizes, keys_and_values))
+    cut(By(lse, time), sizes.weight(spans.longest()), |first, lse| {
+        for run in sizes.runs(first..first + lse.len() / time) {
+            let sequence = run.start / query;
+            for rows in spans.of(sequence) {
+                let (sizes, row) = (sizes.of_document(rows.len()), sequence * time + rows.start);
+                let qkv = sizes.rows(qkv, vectors, row);
+                let part = |vector| part(sizes, qkv, vectors, vector);
+                let keys_and_values = sizes.key_and_value(run.start % query / sizes.group()).map(part);
+                let mut shared = Shared::new(Way::here(), sizes, keys_and_values);
+                for index in run.clone() {
+                    let head = index % query;
+                    let result = shared.result(part(head), &mut lse[(index - first) * time..][rows.clone()]);
+                    let mut out = out.lock();
+                    let out = sizes.rows_mut(&mut out, query, row);
+                    scatter(&result, out, sizes.columns(query, head));
                 }
-            };
-            let result = shared.result(part(head), lse);
-            let mut out = out.lock();
-            let out = sizes.sequence_mut(&mut out, query, sequence);
-            scatter(&result, out, sizes.columns(query, head));
+            }
         }
     });
 }

@@ -10,6 +10,7 @@ use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, add_turned_product, product};
 use crate::pool::Buffer;
+use crate::stage::borders::Spans;
 
 /// What backward reads: what forward kept, and the output gradient.
 #[derive(Clone, Copy)]
@@ -26,33 +27,37 @@ pub(crate) struct Saved<'a, N> {
 
 /// Writes the gradient of queries, keys and values. One thread adds up the gradients of a key and value head,
 /// over its query heads in their order.
-pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_, f32>, sizes: Sizes) {
-    let (group, vectors) = (sizes.group(), sizes.vectors());
-    let each = group * sizes.time;
+pub(crate) fn backward(qkv_grad: &mut [f32], saved: Saved<'_, f32>, sizes: Sizes, spans: Spans<'_>) {
+    let (time, group, vectors) = (sizes.time, sizes.group(), sizes.vectors());
+    let (each, longest) = (group * time, spans.longest());
     let qkv_grad = Mutex::new(qkv_grad);
-    cut(By(saved.lse, each), 2 * group * sizes.weight(), |first, lse| {
-        let mut buffers = Head::new(sizes);
+    cut(By(saved.lse, each), 2 * group * sizes.weight(longest), |first, lse| {
+        let mut buffers = Head::new(sizes.of_document(longest));
         for (index, lse) in (first..).zip(lse.chunks_exact(each)) {
             let (sequence, shared) = (index / sizes.key_value, index % sizes.key_value);
-            let saved = Saved {
-                qkv: sizes.sequence(saved.qkv, vectors, sequence),
-                out: sizes.sequence(saved.out, sizes.query, sequence),
-                lse,
-                grad: sizes.sequence(saved.grad, sizes.query, sequence),
-            };
-            buffers.gather_shared(saved, shared);
-            for (head, lse) in (shared * group..).zip(lse.chunks_exact(sizes.time)) {
-                buffers.gather(saved, head);
-                for (index, lse) in lse.chunks(BLOCK).enumerate() {
-                    buffers.block(index * BLOCK, lse);
+            for rows in spans.of(sequence) {
+                let (sizes, row) = (sizes.of_document(rows.len()), sequence * time + rows.start);
+                let saved = Saved {
+                    qkv: sizes.rows(saved.qkv, vectors, row),
+                    out: sizes.rows(saved.out, sizes.query, row),
+                    lse,
+                    grad: sizes.rows(saved.grad, sizes.query, row),
+                };
+                buffers.sizes = sizes;
+                buffers.gather_shared(saved, shared);
+                for (head, lse) in (shared * group..).zip(lse.chunks_exact(time)) {
+                    buffers.gather(saved, head);
+                    for (index, lse) in lse[rows.clone()].chunks(BLOCK).enumerate() {
+                        buffers.block(index * BLOCK, lse);
+                    }
+                    let mut qkv_grad = qkv_grad.lock();
+                    let qkv_grad = sizes.rows_mut(&mut qkv_grad, vectors, row);
+                    let columns = sizes.columns(vectors, head);
+                    buffers.query_grads.scatter(|_| sizes.scale(), qkv_grad, columns);
                 }
                 let mut qkv_grad = qkv_grad.lock();
-                let qkv_grad = sizes.sequence_mut(&mut qkv_grad, vectors, sequence);
-                let columns = sizes.columns(vectors, head);
-                buffers.query_grads.scatter(|_| sizes.scale(), qkv_grad, columns);
+                buffers.scatter_shared(sizes.rows_mut(&mut qkv_grad, vectors, row), shared);
             }
-            let mut qkv_grad = qkv_grad.lock();
-            buffers.scatter_shared(sizes.sequence_mut(&mut qkv_grad, vectors, sequence), shared);
         }
     });
 }
@@ -103,8 +108,10 @@ impl Head {
         self.keys.gather(part(key), 1.0);
         self.keys_turned.gather_turned(part(key), 1.0);
         self.values_turned.gather_turned(part(value), 1.0);
-        self.key_grads.numbers.fill(0.0);
-        self.value_grads.numbers.fill(0.0);
+        let [rows, lanes] = padded(self.sizes);
+        for grads in [&mut self.key_grads, &mut self.value_grads] {
+            grads.numbers[..rows * lanes].fill(0.0);
+        }
     }
 
     /// Gathers what belongs to a query head.

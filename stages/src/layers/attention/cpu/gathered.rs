@@ -5,6 +5,7 @@ use multiversion::multiversion;
 use crate::cpu::lanes::{self, LANES};
 use crate::cpu::prefetch::{LINE, prefetch};
 use crate::cpu::small::{View, ViewMut};
+use crate::layers::attention::cpu::sizes::BLOCK;
 use crate::pool::Buffer;
 
 /// How many rows ahead of their use memory is prefetched.
@@ -73,9 +74,11 @@ impl Gathered {
         ViewMut { numbers: &mut self.numbers[row * self.stride..], stride: self.stride }
     }
 
-    /// Copies the rows of a part, times `scale`, into the rows.
+    /// Copies the rows of a part, times `scale`, into the rows. The rest of the last block becomes zero.
     pub(crate) fn gather(&mut self, from: Part<'_>, scale: f32) {
         gather(&mut self.numbers, self.stride, from, scale);
+        let rows = from.count();
+        self.numbers[rows * self.stride..rows.next_multiple_of(BLOCK) * self.stride].fill(0.0);
     }
 
     /// Copies the rows of a part, times `scale`, into the columns.

@@ -17,36 +17,42 @@ use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, product, turned_product};
 use crate::pool::Buffer;
+use crate::stage::borders::Spans;
 
 pub(crate) use self::backward::backward;
 pub(crate) use self::sizes::Sizes;
 
-/// Computes attention for every query head of every sequence. Writes the logarithm of every row's sum of
+/// Computes attention for every query head of every document. Writes the logarithm of every row's sum of
 /// exponentials to `lse`, `[sequences, query heads, time]`.
-pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes) {
-    let (query, group, vectors) = (sizes.query, sizes.group(), sizes.vectors());
+pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Sizes, spans: Spans<'_>) {
+    let (time, query, vectors) = (sizes.time, sizes.query, sizes.vectors());
+    let longest = spans.longest();
     // Heads share rows, so a thread takes the lock once and writes a whole head.
     let out = Mutex::new(out);
-    cut(By(lse, sizes.time), sizes.weight(), |first, lse| {
-        let mut buffers = Head::new(sizes);
-        for (index, lse) in (first..).zip(lse.chunks_exact_mut(sizes.time)) {
-            let (sequence, head) = (index / query, index % query);
-            let qkv = sizes.sequence(qkv, vectors, sequence);
-            let part = |vector| sizes.part(qkv, vectors, vector);
-            buffers.queries_turned.gather_turned(part(head), sizes.scale());
-            // The heads of a group come one after the other, with the same keys and values.
-            if index == first || index.is_multiple_of(group) {
-                let [key, value] = sizes.key_and_value(head / group);
+    cut(By(lse, time), sizes.weight(longest), |first, lse| {
+        let mut buffers = Head::new(sizes.of_document(longest));
+        for run in sizes.runs(first..first + lse.len() / time) {
+            let sequence = run.start / query;
+            for rows in spans.of(sequence) {
+                let (sizes, row) = (sizes.of_document(rows.len()), sequence * time + rows.start);
+                buffers.sizes = sizes;
+                let qkv = sizes.rows(qkv, vectors, row);
+                let part = |vector| sizes.part(qkv, vectors, vector);
+                let [key, value] = sizes.key_and_value(run.start % query / sizes.group());
                 buffers.keys.gather(part(key), 1.0);
                 buffers.values.gather(part(value), 1.0);
+                for index in run.clone() {
+                    let (head, lse) = (index % query, &mut lse[(index - first) * time..][rows.clone()]);
+                    buffers.queries_turned.gather_turned(part(head), sizes.scale());
+                    for (index, lse) in lse.chunks_mut(BLOCK).enumerate() {
+                        buffers.block(index * BLOCK, lse);
+                    }
+                    let mut out = out.lock();
+                    let out = sizes.rows_mut(&mut out, query, row);
+                    let scales = &buffers.scales;
+                    buffers.result.scatter(|row| scales[row], out, sizes.columns(query, head));
+                }
             }
-            for (index, lse) in lse.chunks_mut(BLOCK).enumerate() {
-                buffers.block(index * BLOCK, lse);
-            }
-            let mut out = out.lock();
-            let out = sizes.sequence_mut(&mut out, query, sequence);
-            let scales = &buffers.scales;
-            buffers.result.scatter(|row| scales[row], out, sizes.columns(query, head));
         }
     });
 }

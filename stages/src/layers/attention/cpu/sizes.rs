@@ -1,5 +1,6 @@
 //! The sizes of attention.
 
+use std::iter;
 use std::ops::Range;
 
 use super::gathered::Part;
@@ -48,16 +49,33 @@ impl Sizes {
         (query + 1).saturating_sub(self.window)
     }
 
-    /// The rows of a sequence, out of rows of this many vectors.
-    pub(crate) fn sequence<N>(self, numbers: &[N], vectors: usize, sequence: usize) -> &[N] {
-        let count = self.time * vectors * self.width;
-        &numbers[sequence * count..][..count]
+    /// The sizes of a document of this many rows.
+    pub(crate) fn of_document(self, time: usize) -> Self {
+        Self { time, ..self }
     }
 
-    /// As [`Sizes::sequence`], for writing.
-    pub(crate) fn sequence_mut<N>(self, numbers: &mut [N], vectors: usize, sequence: usize) -> &mut [N] {
-        let count = self.time * vectors * self.width;
-        &mut numbers[sequence * count..][..count]
+    /// The rows of a sequence or document that begins at row `first`, out of rows of this many vectors.
+    pub(crate) fn rows<N>(self, numbers: &[N], vectors: usize, first: usize) -> &[N] {
+        let row = vectors * self.width;
+        &numbers[first * row..][..self.time * row]
+    }
+
+    /// As [`Sizes::rows`], for writing.
+    pub(crate) fn rows_mut<N>(self, numbers: &mut [N], vectors: usize, first: usize) -> &mut [N] {
+        let row = vectors * self.width;
+        &mut numbers[first * row..][..self.time * row]
+    }
+
+    /// Divides query heads, which are numbered through all sequences, into runs of heads with the same keys
+    /// and values.
+    pub(crate) fn runs(self, heads: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let group = self.group();
+        let mut next = heads.start;
+        iter::from_fn(move || {
+            let start = next;
+            next = heads.end.min((start + 1).next_multiple_of(group));
+            (start < next).then_some(start..next)
+        })
     }
 
     /// Where a vector lies in rows of this many vectors: the length of a row, the first column, the width.
@@ -65,9 +83,10 @@ impl Sizes {
         [vectors * self.width, vector * self.width, self.width]
     }
 
-    /// The estimated work for one query head of one sequence, in the units of [`crate::cpu::parts::cut`].
-    pub(crate) fn weight(self) -> usize {
-        self.time * self.time.min(self.window) * (self.width / PRODUCTS + EXP)
+    /// The estimated work for one query head of one sequence, in the units of [`crate::cpu::parts::cut`]. No
+    /// document is longer than `longest`.
+    pub(crate) fn weight(self, longest: usize) -> usize {
+        self.time * longest.min(self.window) * (self.width / PRODUCTS + EXP)
     }
 
     /// A vector of each of the rows, which have this many vectors.

@@ -1,0 +1,160 @@
+//! How documents are put into sequences.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::Documents;
+use crate::error::{DataError, Result};
+
+/// How documents become sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// They follow each other, and a sequence begins where the one before it ends. Tokens see the documents
+    /// before theirs.
+    #[default]
+    Joined,
+    /// Each has a sequence of its own, and the end of a longer one is not used.
+    Single,
+    /// A sequence has several whole documents, and none sees another: see
+    /// [`DataSource::documents`](super::DataSource::documents).
+    Apart(Longer),
+}
+
+/// What becomes of a document that is longer than a sequence, with [`Packing::Apart`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Longer {
+    /// It is cut into several, which do not see each other.
+    #[default]
+    Cut,
+    /// It is not used.
+    LeaveOut,
+    /// It is an error.
+    Refuse,
+}
+
+/// Documents in sequences of at most `seq` tokens, so that few places are empty: each goes, the longest first,
+/// where the least room is left that is enough (best-fit decreasing). Johnson, "Near-optimal bin packing
+/// algorithms" (1973).
+#[derive(Debug)]
+pub(super) struct Packed {
+    /// The documents of all sequences, one sequence after the other.
+    pieces: Vec<Piece>,
+    /// Where the documents of each sequence end.
+    ends: Vec<usize>,
+    /// How many documents are longer than a sequence.
+    pub(super) longer: u64,
+}
+
+/// A document, or a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// The place of its first token among those of all documents.
+    pub(super) start: u64,
+    /// How many tokens have one after them.
+    pub(super) length: u32,
+}
+
+impl Packed {
+    /// Puts the documents of a span into sequences. The last token of a document stands in none, because
+    /// nothing follows it.
+    ///
+    /// # Errors
+    /// When a document is longer, and longer ones are refused.
+    pub(super) fn new(documents: &Documents, span: Range<u64>, seq: usize, longer: Longer) -> Result<Self> {
+        let mut pieces = Vec::new();
+        let mut count = 0;
+        for document in span {
+            let tokens = documents.tokens(&(document..document + 1));
+            let length = (tokens.end - tokens.start).saturating_sub(1);
+            let is_longer = length > seq as u64;
+            count += u64::from(is_longer);
+            match longer {
+                Longer::LeaveOut if is_longer => continue,
+                Longer::Refuse if is_longer => return Err(refused(documents, document, length + 1, seq)),
+                _ => {}
+            }
+            let piece = |start: u64| {
+                let length = (length - start).min(seq as u64) as u32;
+                Piece { start: tokens.start + start, length }
+            };
+            pieces.extend((0..length).step_by(seq).map(piece));
+        }
+        let (pieces, ends) = best_fit(pieces, seq as u32);
+        Ok(Self { pieces, ends, longer: count })
+    }
+
+    /// How many sequences there are.
+    pub(super) fn count(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// The documents of a sequence, each with its place.
+    pub(super) fn sequence(&self, sequence: u64) -> impl Iterator<Item = (usize, Piece)> {
+        let sequence = sequence as usize;
+        let start = sequence.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.pieces[start..self.ends[sequence]].iter().scan(0, |next, piece| {
+            let place = *next;
+            *next += piece.length as usize;
+            Some((place, *piece))
+        })
+    }
+
+    /// How many tokens there are in all sequences.
+    pub(super) fn tokens(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.length)).sum()
+    }
+}
+
+/// The pieces in the order of their sequences, and where each sequence ends.
+fn best_fit(pieces: Vec<Piece>, seq: u32) -> (Vec<Piece>, Vec<usize>) {
+    let mut by_length: Vec<usize> = (0..pieces.len()).collect();
+    by_length.sort_by_key(|&index| (std::cmp::Reverse(pieces[index].length), index));
+    // The sequences with this much room.
+    let mut with_room: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    let mut sequences: Vec<Vec<usize>> = Vec::new();
+    for index in by_length {
+        let length = pieces[index].length;
+        let least = with_room.range(length..).next().map(|(room, _)| *room);
+        let (sequence, room) = match least {
+            Some(room) => {
+                let there = with_room.get_mut(&room).expect("it was found");
+                let sequence = there.pop().expect("a list has a sequence");
+                if there.is_empty() {
+                    with_room.remove(&room);
+                }
+                (sequence, room)
+            }
+            None => {
+                sequences.push(Vec::new());
+                (sequences.len() - 1, seq)
+            }
+        };
+        sequences[sequence].push(index);
+        if room > length {
+            with_room.entry(room - length).or_default().push(sequence);
+        }
+    }
+    // As in the file, as far as possible.
+    sequences.iter_mut().for_each(|sequence| sequence.sort_unstable());
+    sequences.sort_unstable();
+    let mut ends = Vec::with_capacity(sequences.len());
+    let mut ordered = Vec::with_capacity(pieces.len());
+    for sequence in sequences {
+        ordered.extend(sequence.into_iter().map(|index| pieces[index]));
+        ends.push(ordered.len());
+    }
+    (ordered, ends)
+}
+
+fn refused(documents: &Documents, document: u64, tokens: u64, seq: usize) -> crate::error::Error {
+    DataError::new(format!(
+        "{}: document {document} has {tokens} tokens, and a sequence has at most {} with the one after it \
+         (data.seq = {seq}): choose data.longer = \"cut\" or \"leave-out\", or longer sequences",
+        documents.corpus.name(),
+        seq + 1
+    ))
+    .into()
+}
