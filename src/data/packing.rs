@@ -35,9 +35,9 @@ pub enum Longer {
     Refuse,
 }
 
-/// Documents in sequences of at most `seq` tokens, so that few places are empty: each goes, the longest first,
-/// where the least room is left that is enough (best-fit decreasing). Johnson, "Near-optimal bin packing
-/// algorithms" (1973).
+/// Documents in sequences of at most `seq` tokens. So that few places are empty, each goes where the least
+/// room is left that is enough, and the longest goes first (best-fit decreasing). Johnson, "Near-optimal bin
+/// packing algorithms" (1973).
 #[derive(Debug)]
 pub(super) struct Packed {
     /// The documents of all sequences, one sequence after the other.
@@ -51,7 +51,7 @@ pub(super) struct Packed {
 /// A document, or a part of one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
-    /// The place of its first token among those of all documents.
+    /// The place of its first token among the tokens of all documents.
     pub(super) start: u64,
     /// How many tokens have one after them.
     pub(super) length: u32,

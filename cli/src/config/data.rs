@@ -66,13 +66,13 @@ section! {
             values(&[("assistant", ANSWERS), ("completion", ANSWERS)]),
         ],
         /// jsonl, parquet: how documents become sequences. `"joined"` (or `true`): they follow each other.
-        /// `"single"` (or `false`): each has one of its own. `"apart"`: several whole ones in a sequence, of
-        /// which none sees another.
+        /// `"single"` (or `false`): each has one of its own. `"apart"`: a sequence has several whole ones,
+        /// and they do not see each other.
         packing: PackingBy = PackingBy::Joined => [
             only("kind", DOCUMENTS), page("documents.md#documents-apart"),
         ],
-        /// packing `"apart"`: what becomes of a document that is longer than `seq`. It is `"cut"`, `"leave-out"`
-        /// leaves it out, and `"refuse"` ends the run.
+        /// packing `"apart"`: what becomes of a document that is longer than `seq`. `"cut"`: several
+        /// documents. `"leave-out"`: nothing. `"refuse"`: the data is refused.
         longer: Longer = Longer::Cut => [only("packing", &["apart"])],
         /// idx: the file of labels, when its name does not follow from the name of the images.
         labels: Option<PathBuf> = None => [only("kind", &["idx"]), unset("by name")],

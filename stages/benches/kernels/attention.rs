@@ -1,10 +1,10 @@
 //! Causal attention and rotary embeddings. What attention's mask hides is not counted as work.
 
 use pipewright_stages::layers::{Attention, Heads, Rope, RopeLayout, RopeScaling, Rotary};
-use pipewright_stages::{DType, Result};
+use pipewright_stages::{Borders, DType, Layer, Result, Tensor};
 
 use crate::bounds::Needs;
-use crate::layers::layer_run;
+use crate::layers::{AT, layer_run};
 use crate::plain::Plain;
 use crate::table::{Kernel, Work};
 use crate::{FORMATS, place, tensor};
@@ -43,6 +43,9 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
             kernels.push(attention(shape, format)?);
         }
     }
+    for format in FORMATS {
+        kernels.extend(documents(format)?);
+    }
     for layout in [RopeLayout::Halves, RopeLayout::Pairs] {
         for format in FORMATS {
             kernels.push(rotary(SHAPES[2], layout, format)?);
@@ -51,12 +54,35 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     Ok(kernels)
 }
 
+/// The documents in a sequence of 1,024 tokens, and their length.
+const DOCUMENTS: [usize; 2] = [8, 128];
+
+/// Documents in one sequence, and the same documents in a sequence each.
+fn documents((dtype, format): (DType, &str)) -> Result<[Kernel; 2]> {
+    let [count, time] = DOCUMENTS;
+    let alone = shape("alone", [count, time], SHAPES[2].heads, None);
+    let starts = (0..count).flat_map(|document| vec![(document * time) as u32; time]).collect();
+    let borders = Borders::default();
+    borders.set(AT, Tensor::from_ids(&[1, count * time], starts)?)?;
+    let mut layer = Attention::grouped("attention", alone.heads, None)?;
+    layer.keep_apart(&borders)?;
+    let input = tensor(&[1, count * time, alone.heads.row()])?.to(place(dtype))?;
+    let one = attention(alone, (dtype, format))?;
+    let name = format!("attention apart: {count} documents of {time}{format}");
+    Ok([Kernel::new(name, passes(alone, dtype), layer_run(Box::new(layer), input)?), one])
+}
+
 /// Two products forward and four backward. The recomputation in backward is not counted.
-fn attention(shape: Shape, (dtype, format): (DType, &str)) -> Result<Kernel> {
-    let Shape { name, batch, time, heads, window } = shape;
+fn passes(shape: Shape, dtype: DType) -> Vec<(&'static str, Work)> {
+    let Shape { batch, time, heads, window, .. } = shape;
     let seen: usize = (1..=time).map(|keys| keys.min(window.unwrap_or(time))).sum();
     let product = (2 * batch * heads.query * heads.width * seen) as f64;
     let flops = |flops| Work::Flops { flops, dtype: Some(dtype) };
+    vec![("forward", flops(2.0 * product)), ("I", flops(4.0 * product))]
+}
+
+fn attention(shape: Shape, (dtype, format): (DType, &str)) -> Result<Kernel> {
+    let Shape { name, batch, time, heads, window } = shape;
     let shared = match heads.key_value {
         all if all == heads.query => String::new(),
         some => format!(" on {some}"),
@@ -67,7 +93,7 @@ fn attention(shape: Shape, (dtype, format): (DType, &str)) -> Result<Kernel> {
             "attention {name}: {batch} x {time}, {}{shared} x {}{last}{format}",
             heads.query, heads.width
         ),
-        vec![("forward", flops(2.0 * product)), ("I", flops(4.0 * product))],
+        passes(shape, dtype),
         layer_run(
             Box::new(Attention::grouped("attention", heads, window)?),
             tensor(&[batch, time, heads.row()])?.to(place(dtype))?,

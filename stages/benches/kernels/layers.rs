@@ -25,7 +25,7 @@ const TWICE: [f64; 3] = [8.0, 0.0, 8.0];
 const CHANGED: [f64; 3] = [0.0, 4.0, 0.0];
 const WITH: [f64; 3] = [4.0, 4.0, 0.0];
 
-const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
+pub(crate) const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 /// Runs all three functions of a layer whose input is numbers.
 pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run> {

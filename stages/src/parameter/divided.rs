@@ -111,9 +111,9 @@ impl Parameter {
     /// of a parameter by whole pieces.
     pub const PIECE: usize = PIECE;
 
-    /// Keeps this shard's rows: its places of the first dimension, which is divided. For a layer of one's own,
-    /// after [`Parameter::new`] and before anything else. The norm of the gradient has the same bits for any
-    /// number of shards.
+    /// Keeps this shard's rows: its places of the first dimension, which is divided. For a layer of one's
+    /// own, after [`Parameter::new`] and before anything else. The norm of the gradient has the same bits
+    /// for any number of shards.
     pub fn divide_rows(&mut self, division: &Division) {
         self.divide(true, division);
     }

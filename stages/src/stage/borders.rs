@@ -7,21 +7,21 @@ use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
-use crate::stage::{ForwardContext, Mode};
+use crate::stage::context::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
 /// The borders between the documents of each micro-batch that a stage works on. Its layers keep a clone
 /// ([`Layer::keep_apart`](crate::Layer::keep_apart)), and ask for the borders of a micro-batch in each pass.
 ///
-/// A row of a micro-batch can have several documents, one after the other. No token of a document sees another
-/// document, and its positions begin at 0.
+/// A row of a micro-batch can have several documents, one after the other. No token of a document sees
+/// another one, and its positions begin at 0.
 #[derive(Clone, Debug, Default)]
 pub struct Borders(Rc<RefCell<Vec<(ForwardContext, Tensor)>>>);
 
 impl Borders {
     /// Sets the borders of a micro-batch. `starts` is `ids[rows, time]`: for each token, the place in its row
-    /// of the first token of its document. In training they are kept until those of another step are set,
-    /// for the backward passes, and otherwise until those of another micro-batch are.
+    /// of the first token of its document. Backward passes need them too, so in training all borders of a
+    /// step are kept. Otherwise only the last ones are.
     ///
     /// # Errors
     /// When a start is not the first token of a document.
@@ -81,8 +81,8 @@ fn check(starts: &Tensor) -> Result<()> {
 /// The error for documents on a GPU.
 pub(crate) fn on_cpu_only() -> Error {
     Error::new(
-        "documents are kept apart on the CPU only: put the ranks on the CPU, or give each document a sequence \
-         of its own",
+        "documents are kept apart on the CPU only: put the ranks on the CPU, or give each document a \
+         sequence of its own",
     )
 }
 
@@ -129,7 +129,7 @@ impl<'a> Spans<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::WRITING;
+    use crate::stage::context::WRITING;
 
     fn ids(dims: [usize; 2], ids: &[u32]) -> Tensor {
         let mut tensor = Tensor::scratch_ids(&dims);

@@ -204,9 +204,9 @@ pub trait Layer: std::fmt::Debug + 'static {
         ))
     }
 
-    /// Keeps the documents of each micro-batch apart from now on, before training. A layer in which tokens see
-    /// each other, or that knows their positions, keeps a clone of the borders. A layer that treats each row
-    /// alone does nothing. A composite layer passes the call on.
+    /// Keeps the documents of each micro-batch apart from now on. Called before training. A layer in which
+    /// tokens see each other, or that knows their positions, keeps a clone of the borders. A layer that
+    /// treats each row alone does nothing. A composite layer passes the call on.
     ///
     /// # Errors
     /// When documents cannot be kept apart. The default always fails.

@@ -3,8 +3,8 @@
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
-use super::gathered::{Gathered, dots};
-use super::sizes::{BLOCK, Sizes, keys_of, padded};
+use super::gathered::{BLOCK, Gathered, dots};
+use super::sizes::{Sizes, keys_of, padded};
 use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};

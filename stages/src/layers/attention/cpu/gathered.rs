@@ -5,8 +5,10 @@ use multiversion::multiversion;
 use crate::cpu::lanes::{self, LANES};
 use crate::cpu::prefetch::{LINE, prefetch};
 use crate::cpu::small::{View, ViewMut};
-use crate::layers::attention::cpu::sizes::BLOCK;
 use crate::pool::Buffer;
+
+/// Query rows in a block.
+pub(crate) const BLOCK: usize = 16;
 
 /// How many rows ahead of their use memory is prefetched.
 const AHEAD: usize = 8;

@@ -11,8 +11,8 @@ pub(crate) mod sizes;
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
-use self::gathered::Gathered;
-use self::sizes::{BLOCK, keys_of, padded};
+use self::gathered::{BLOCK, Gathered};
+use self::sizes::{keys_of, padded};
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, product, turned_product};

@@ -3,7 +3,7 @@
 use std::iter;
 use std::ops::Range;
 
-use super::gathered::Part;
+use super::gathered::{BLOCK, Part};
 use crate::cpu::lanes::LANES;
 use crate::cpu::parts::{EXP, PRODUCTS};
 
@@ -95,9 +95,6 @@ impl Sizes {
         Part { numbers, stride, offset, width }
     }
 }
-
-/// Query rows in a block.
-pub(crate) const BLOCK: usize = 16;
 
 /// The keys that a block of queries sees, in whole blocks. Blocks outside of the window are not among them.
 pub(crate) fn keys_of(sizes: Sizes, start: usize) -> Range<usize> {
