@@ -63,7 +63,8 @@ fn compile(architecture: &str) -> Vec<u8> {
 fn dynamic_shared() -> String {
     let lines = fused::FUSED.iter().flat_map(|fused| {
         let names = [fused.forward, fused.backward_kv, fused.backward_q];
-        names.into_iter().zip(fused.shared)
+        let of_both = names.into_iter().zip(fused.shared);
+        of_both.flat_map(|(names, bytes)| names.map(|name| (name, bytes)))
     });
     lines.map(|(name, bytes)| format!("{name} {bytes}\n")).collect()
 }

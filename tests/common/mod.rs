@@ -63,7 +63,7 @@ impl DataSource for Apart {
             let mut start = 0;
             for (at, own) in (0..).zip(starts) {
                 let draw = rng::philox([8, 8], [step as u32, micro_batch.0, row, at])[0];
-                start = if draw % 4 == 0 { at } else { start };
+                start = if draw.is_multiple_of(4) { at } else { start };
                 *own = start;
             }
         }

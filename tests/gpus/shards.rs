@@ -48,6 +48,25 @@ fn a_gpu_gives_the_same_bits_for_any_shards() {
 }
 
 #[test]
+fn documents_are_kept_apart_on_gpus_in_every_cut() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let apart = |recipe: Recipe| {
+        let data = Arc::new(Apart(Arc::clone(&recipe.data)));
+        Recipe { data, ..recipe }
+    };
+    same_bits("gpt, apart", apart(gpt_tied(2)), &[(1, "gpipe", 2), (2, "zb-h1", 2)]);
+    same_bits("llama, apart", apart(llama(2)), &[(1, "1f1b", 3), (2, "1f1b", 1)]);
+    let mut recipe = apart(gpt_tied(1));
+    let (_, expected) = run_on(&recipe, ("1f1b", 1), vec![on(GPU, DType::Bf16)]);
+    recipe.replicas = 2;
+    let make = |stage| pipewright::stages::recompute(stage, Recompute::Full);
+    let builder = recipe.builder_of(named("1f1b", 2, 4), make).places(vec![on(GPU, DType::Bf16)]);
+    assert_eq!(trained(&mut builder.launch().expect("it starts"), 2), expected);
+}
+
+#[test]
 fn adapters_on_gpus_are_divided_too() {
     if emulator::start().is_none() {
         return;

@@ -114,7 +114,7 @@ fn without_packing_a_sequence_is_the_beginning_of_one_document() {
         assert_eq!((&input[..count], &target[..count]), (&all[..count], &all[1..=count]));
         assert!(target[count..].iter().all(|&target| target == IGNORED));
     }
-    assert!(cut > 0 && source.cut() == cut);
+    assert!(cut > 0 && source.longer() == cut);
     assert!(read[15].1.iter().all(|&target| target == IGNORED), "rows after the last document");
 }
 

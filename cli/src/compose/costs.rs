@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pipewright::data::Packing;
 use pipewright::stages::devices::host_speed;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Exchanges, UnitSizes};
@@ -16,7 +17,7 @@ use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
 use super::{data, kinds_of_gpus, loss, model, optimizer};
-use crate::config::{Config, PackingBy, RecomputeBy};
+use crate::config::{Config, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
 use crate::profile::{self, Cpu, Measured, Settings, Subject};
@@ -245,8 +246,8 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     add("data", &|key| ["kind", "seq"].contains(&key));
     add("lora", &|key| key != "path");
     // How long documents are says how much of a sequence a token sees.
-    let is_apart = config.data.packing == PackingBy::Apart;
-    add("data", &|key| is_apart && ["path", "packing", "longer"].contains(&key));
+    let is_apart = config.data.kind.has_documents() && matches!(config.data.packing(), Packing::Apart(_));
+    add("data", &|key| is_apart && ["path", "packing", "loss_on", "longer"].contains(&key));
     add("optimizer", &|key| ["kind", "groups"].contains(&key));
     let rows = config.micro_batch_size().to_string();
     settings.insert("pipeline.micro_batch_size".to_owned(), rows);

@@ -68,8 +68,9 @@ section! {
         /// jsonl, parquet: how documents become sequences. `"joined"` (or `true`): they follow each other.
         /// `"single"` (or `false`): each has one of its own. `"apart"`: a sequence has several whole ones,
         /// and they do not see each other.
-        packing: PackingBy = PackingBy::Joined => [
-            only("kind", DOCUMENTS), page("documents.md#documents-apart"),
+        packing: Option<PackingBy> = None => [
+            only("kind", DOCUMENTS), unset("`\"apart\"` with `loss_on = \"answers\"`, else `\"joined\"`"),
+            page("documents.md#documents-apart"),
         ],
         /// packing `"apart"`: what becomes of a document that is longer than `seq`. `"cut"`: several
         /// documents. `"leave-out"`: nothing. `"refuse"`: the data is refused.
@@ -102,11 +103,10 @@ section! {
 }
 
 /// How documents become sequences: a word, or a flag as other programs have it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", from = "PackingForm")]
 pub enum PackingBy {
     /// They follow each other.
-    #[default]
     Joined,
     /// Each has a sequence of its own.
     Single,
@@ -140,12 +140,13 @@ impl From<PackingForm> for PackingBy {
 }
 
 impl Data {
-    /// How documents become sequences.
+    /// How documents become sequences. Answers are learnt from chats, which have nothing to do with each
+    /// other.
     pub fn packing(&self) -> Packing {
-        match self.packing {
-            PackingBy::Joined => Packing::Joined,
-            PackingBy::Single => Packing::Single,
-            PackingBy::Apart => Packing::Apart(self.longer),
+        match (self.packing, self.loss_on) {
+            (Some(PackingBy::Joined), _) | (None, LossOn::All) => Packing::Joined,
+            (Some(PackingBy::Single), _) => Packing::Single,
+            (Some(PackingBy::Apart), _) | (None, LossOn::Answers) => Packing::Apart(self.longer),
         }
     }
 }
@@ -169,6 +170,11 @@ pub enum DataKind {
 }
 
 impl DataKind {
+    /// Whether it is documents.
+    pub fn has_documents(self) -> bool {
+        matches!(self, Self::Jsonl | Self::Parquet)
+    }
+
     /// Whether it is labelled images.
     pub fn has_images(self) -> bool {
         matches!(self, Self::Idx | Self::Cifar10)

@@ -5,6 +5,7 @@ use std::iter;
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::cuda::{Gpu, Memory};
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
 use crate::stage::context::{ForwardContext, Mode};
@@ -16,7 +17,28 @@ use crate::tensor::Tensor;
 /// A row of a micro-batch can have several documents, one after the other. No token of a document sees
 /// another one, and its positions begin at 0.
 #[derive(Clone, Debug, Default)]
-pub struct Borders(Rc<RefCell<Vec<(ForwardContext, Tensor)>>>);
+pub struct Borders(Rc<RefCell<Vec<Entry>>>);
+
+/// The borders of a micro-batch.
+#[derive(Debug)]
+struct Entry {
+    ctx: ForwardContext,
+    starts: Tensor,
+    on_gpu: Option<Rc<OnGpu>>,
+}
+
+/// The borders of a micro-batch on a GPU.
+#[derive(Debug)]
+pub(crate) struct OnGpu {
+    /// The starts of all tokens.
+    pub(crate) starts: Memory,
+    /// For each document, the number of its first token among all, and how many tokens it has.
+    pub(crate) documents: Memory,
+    /// How many documents there are.
+    pub(crate) count: usize,
+    /// How many tokens the longest has.
+    pub(crate) longest: usize,
+}
 
 impl Borders {
     /// Sets the borders of a micro-batch. `starts` is `ids[rows, time]`: for each token, the place in its row
@@ -32,29 +54,75 @@ impl Borders {
             of_step(other) == of_step(&ctx) && ctx.mode == Mode::Train && *other != ctx
         };
         let mut all = self.0.borrow_mut();
-        all.retain(|(other, _)| stays(other));
-        all.push((ctx, starts));
+        all.retain(|entry| stays(&entry.ctx));
+        all.push(Entry { ctx, starts, on_gpu: None });
         Ok(())
     }
 
     /// Whether the borders of a micro-batch are set.
     pub fn has(&self, ctx: ForwardContext) -> bool {
-        self.0.borrow().iter().any(|(other, _)| *other == ctx)
+        self.0.borrow().iter().any(|entry| entry.ctx == ctx)
     }
 
     /// The starts of a micro-batch with this many rows and tokens of each. `None` if all tokens of a row are
     /// one document.
     pub(crate) fn of(&self, ctx: ForwardContext, [rows, time]: [usize; 2]) -> Result<Option<Tensor>> {
         let all = self.0.borrow();
-        let Some((_, starts)) = all.iter().find(|(other, _)| *other == ctx) else {
+        let Some(entry) = all.iter().find(|entry| entry.ctx == ctx) else {
             return Ok(None);
         };
-        match *starts.dims() == [rows, time] {
-            true => Ok(Some(starts.clone())),
-            false => {
-                let expected = format!("ids[{rows}, {time}], the first token of each token's document");
-                Err(Error::shape(expected, starts.shape()))
-            }
+        check_shape(&entry.starts, [rows, time])?;
+        Ok(Some(entry.starts.clone()))
+    }
+
+    /// As [`Borders::of`], on a GPU.
+    pub(crate) fn on_gpu(
+        &self,
+        gpu: &Gpu,
+        ctx: ForwardContext,
+        [rows, time]: [usize; 2],
+    ) -> Result<Option<Rc<OnGpu>>> {
+        let mut all = self.0.borrow_mut();
+        let Some(entry) = all.iter_mut().find(|entry| entry.ctx == ctx) else {
+            return Ok(None);
+        };
+        check_shape(&entry.starts, [rows, time])?;
+        let there = match &entry.on_gpu {
+            Some(there) => Rc::clone(there),
+            None => Rc::new(OnGpu::new(gpu, Spans { time, starts: Some(entry.starts.ids()) }, rows)?),
+        };
+        entry.on_gpu = Some(Rc::clone(&there));
+        Ok(Some(there))
+    }
+}
+
+impl OnGpu {
+    fn new(gpu: &Gpu, spans: Spans<'_>, rows: usize) -> Result<Self> {
+        // Room for the most documents that there can be, so that its memory is used again for others.
+        let mut table = Tensor::scratch_ids(&[2 * rows * spans.time]);
+        let documents = (0..rows).flat_map(|row| spans.of(row).map(move |document| (row, document)));
+        let (mut count, mut longest) = (0, 0);
+        for (entry, (row, document)) in table.ids_mut().as_chunks_mut().0.iter_mut().zip(documents) {
+            *entry = [(row * spans.time + document.start) as u32, document.len() as u32];
+            (count, longest) = (count + 1, longest.max(document.len()));
+        }
+        let starts = spans.starts.expect("there are documents");
+        Ok(Self {
+            starts: gpu.upload(bytemuck::cast_slice(starts))?,
+            documents: gpu.upload(bytemuck::cast_slice(&table.ids()[..2 * count]))?,
+            count,
+            longest,
+        })
+    }
+}
+
+/// Refuses starts of other rows.
+fn check_shape(starts: &Tensor, [rows, time]: [usize; 2]) -> Result<()> {
+    match *starts.dims() == [rows, time] {
+        true => Ok(()),
+        false => {
+            let expected = format!("ids[{rows}, {time}], the first token of each token's document");
+            Err(Error::shape(expected, starts.shape()))
         }
     }
 }
@@ -76,14 +144,6 @@ fn check(starts: &Tensor) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The error for documents on a GPU.
-pub(crate) fn on_cpu_only() -> Error {
-    Error::new(
-        "documents are kept apart on the CPU only: put the ranks on the CPU, or give each document a \
-         sequence of its own",
-    )
 }
 
 /// The tokens of each document in a row, whose tokens have these starts.

@@ -11,7 +11,7 @@ use crate::parameter::packed::Packed;
 use crate::shape::Shape;
 use crate::shards::tree::add_by_tree;
 use crate::shards::{Division, Team};
-use crate::stage::borders::{Borders, on_cpu_only};
+use crate::stage::borders::Borders;
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
@@ -107,10 +107,7 @@ impl Stage for Sequential {
     }
 
     fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
-        match self.place.device {
-            Device::Cpu => self.chain.keep_apart(borders),
-            Device::Cuda(_) => Err(on_cpu_only()),
-        }
+        self.chain.keep_apart(borders)
     }
 
     fn divided_output(&self) -> Option<&Division> {

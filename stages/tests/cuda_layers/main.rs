@@ -3,7 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/apart.rs"]
+mod documents;
 
+mod apart;
 mod attention;
 mod blocks;
 mod choice;

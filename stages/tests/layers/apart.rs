@@ -1,109 +1,13 @@
 //! Documents that are kept apart have the bits that each has alone.
 
-use pipewright_stages::layers::{Attention, Embedding, Heads, Rope, RopeLayout, RopeScaling, Rotary};
+use pipewright_stages::layers::{Embedding, Heads, Rope, RopeLayout, RopeScaling};
 use pipewright_stages::models::{Gpt, Llama};
 use pipewright_stages::threads;
 use pipewright_stages::{Borders, DType, Device, Place, Sequential, Stage};
 
+use super::common::{bits, here};
+use super::documents::{ROWS, TIME, check_layers, documents, part, starts};
 use super::*;
-
-/// The tokens of a row, and the lengths of its documents.
-const TIME: usize = 75;
-const ROWS: [&[usize]; 3] = [&[20, 1, 37, 17], &[75], &[16, 32, 27]];
-
-/// The starts of the documents in all rows.
-fn starts() -> Tensor {
-    let of_row = |lengths: &&[usize]| {
-        let mut place = 0;
-        let starts = lengths.iter().flat_map(|length| {
-            place += length;
-            vec![(place - length) as u32; *length]
-        });
-        starts.collect::<Vec<u32>>()
-    };
-    let starts: Vec<u32> = ROWS.iter().flat_map(of_row).collect();
-    Tensor::from_ids(&[ROWS.len(), TIME], starts).expect("they fill the rows")
-}
-
-/// The tokens of each document, numbered through all rows.
-fn documents() -> Vec<std::ops::Range<usize>> {
-    let mut place = 0;
-    let lengths = ROWS.iter().flat_map(|row| row.iter());
-    lengths
-        .map(|length| {
-            place += length;
-            place - length..place
-        })
-        .collect()
-}
-
-/// The bits of some numbers, in either format.
-fn bits(tensor: &Tensor) -> Vec<u32> {
-    match tensor.place().dtype {
-        DType::F32 => tensor.f32().iter().map(|number| number.to_bits()).collect(),
-        DType::Bf16 => tensor.bf16().iter().map(|number| number.to_bits().into()).collect(),
-    }
-}
-
-/// Some tokens of a tensor `[rows, time, width]`, as a micro-batch of their own.
-fn part(tensor: &Tensor, tokens: &std::ops::Range<usize>) -> Tensor {
-    let width = tensor.shape().last();
-    let own = tokens.start * width..tokens.end * width;
-    let dims = [1, tokens.len(), width];
-    match tensor.place().dtype {
-        DType::F32 => Tensor::from_vec(&dims, tensor.f32()[own].to_vec()).expect("they fill it"),
-        DType::Bf16 => {
-            let numbers = tensor.bf16()[own].iter().map(|number| number.to_f32()).collect();
-            Tensor::from_vec(&dims, numbers).expect("they fill it").to(HALF).expect("the CPU can")
-        }
-    }
-}
-
-const HALF: Place = Place { device: Device::Cpu, dtype: DType::Bf16 };
-
-/// The output and the input gradient of a layer.
-fn passes(layer: &mut dyn Layer, input: Tensor, grad: Tensor) -> [Tensor; 2] {
-    let (output, kept) = layer.forward(train(0), input).expect("forward");
-    let (input_grad, _) = layer.backward_input(kept, grad).expect("backward");
-    [output, input_grad.expect("it has one")]
-}
-
-/// The layers in which tokens know of each other, or of their positions.
-fn layers() -> Vec<Box<dyn Layer>> {
-    let heads = Heads { query: 6, key_value: 2, width: 10 };
-    let attention = |window| Box::new(Attention::grouped("attention", heads, window).expect("they fit")) as _;
-    let rotary = |layout| {
-        let rope = Rope { theta: 100.0, scaling: RopeScaling::None, layout };
-        Box::new(Rotary::new("rotary", heads, rope).expect("they fit")) as _
-    };
-    let mut all: Vec<Box<dyn Layer>> = [None, Some(1), Some(19)].map(attention).into();
-    all.extend([RopeLayout::Halves, RopeLayout::Pairs].map(rotary));
-    all
-}
-
-/// A row of their input.
-const ROW: usize = (6 + 2 * 2) * 10;
-
-fn check_layers(dtype: DType) {
-    let place = Place { device: Device::Cpu, dtype };
-    let input = tensor("input", &[ROWS.len(), TIME, ROW]).to(place).expect("the CPU can");
-    for (index, mut layer) in layers().into_iter().enumerate() {
-        let output = layer.output_shape(input.shape()).expect("it fits");
-        let grad = tensor("grad", output.dims()).to(place).expect("the CPU can");
-        let borders = Borders::default();
-        layer.keep_apart(&borders).expect("it can");
-        borders.set(train(0), starts()).expect("they are right");
-        let all = passes(layer.as_mut(), input.clone(), grad.clone());
-        for tokens in documents() {
-            let mut alone = layers().swap_remove(index);
-            let expected = passes(alone.as_mut(), part(&input, &tokens), part(&grad, &tokens));
-            for (all, expected) in all.iter().zip(expected) {
-                let how = format!("layer {index}, {dtype}, tokens {tokens:?}");
-                assert_eq!(bits(&part(all, &tokens)), bits(&expected), "{how}");
-            }
-        }
-    }
-}
 
 #[test]
 fn attention_and_rotary_of_documents_have_the_bits_of_each_alone() {
@@ -111,7 +15,10 @@ fn attention_and_rotary_of_documents_have_the_bits_of_each_alone() {
         // A thread can have helpers once.
         let checks = std::thread::spawn(move || {
             let _threads = threads::start(count, |_| ()).expect("threads can be started");
-            [DType::F32, DType::Bf16].map(check_layers)
+            for dtype in [DType::F32, DType::Bf16] {
+                let heads = Heads { query: 6, key_value: 2, width: 10 };
+                check_layers(Place { device: Device::Cpu, dtype }, heads);
+            }
         });
         checks.join().expect("the bits are equal");
     }
@@ -164,7 +71,8 @@ fn models_score_documents_as_each_alone() {
             let all = scores(&mut stage, &ids, [ROWS.len(), TIME]);
             for tokens in documents() {
                 let alone = scores(&mut make(), &ids[tokens.clone()], [1, tokens.len()]);
-                assert_eq!(bits(&part(&all, &tokens)), bits(&alone), "{name}, {dtype}, tokens {tokens:?}");
+                let how = format!("{name}, {dtype}, tokens {tokens:?}");
+                assert_eq!(bits(&here(part(&all, &tokens))), bits(&here(alone)), "{how}");
             }
         }
     }

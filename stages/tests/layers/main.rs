@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/apart.rs"]
+mod documents;
 
 mod apart;
 mod block_shapes;

@@ -3,10 +3,11 @@
 
 use super::fused::{FUSED, Fused};
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid};
+use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::{Error, Result};
 use crate::layers::attention::cpu::sizes::Sizes;
+use crate::stage::borders::OnGpu;
 use crate::tensor::Tensor;
 
 /// The queries of a fused kernel's block.
@@ -40,16 +41,56 @@ fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) ->
     Grid { blocks: blocks.map(|blocks| blocks as u32), threads: FUSED_THREADS, shared }
 }
 
+/// The sequences of a launch, or its documents: how many there are, how many rows the longest has, and where
+/// the table of documents is.
+#[derive(Clone, Copy)]
+struct Parts {
+    count: usize,
+    longest: usize,
+    documents: Ptr,
+}
+
+impl Parts {
+    fn new(batch: usize, time: usize, documents: Option<&OnGpu>) -> Self {
+        match documents {
+            Some(own) => Self { count: own.count, longest: own.longest, documents: own.documents.at() },
+            None => Self { count: batch, longest: time, documents: Ptr::NONE },
+        }
+    }
+
+    /// Which of the fused kernels it needs: for sequences, or for documents.
+    fn kernel(self) -> usize {
+        usize::from(self.documents != Ptr::NONE)
+    }
+}
+
 /// A grid with one warp for each row of each of `heads` heads. A block has as many warps as its shared memory
 /// allows.
-fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
+fn by_warps(heads: usize, parts: Parts, sizes: Sizes) -> Result<Grid> {
     let width = sizes.width;
     let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
     if warps == 0 {
         return Err(too_wide(width, PLAIN_SHARED / PLAIN_BYTES));
     }
-    let blocks = (batch * heads * sizes.time).div_ceil(warps);
-    Ok(Grid { shared: (warps * PLAIN_BYTES * width) as u32, ..Grid::row(blocks, 32 * warps as u32) })
+    // The rows of all sequences follow each other; each document has rows of its own.
+    let [apart, together] = match parts.documents {
+        Ptr::NONE => [1, parts.count],
+        _ => [parts.count, 1],
+    };
+    check_deep(apart)?;
+    let blocks = [(together * heads * parts.longest).div_ceil(warps) as u32, 1, apart as u32];
+    Ok(Grid { blocks, threads: 32 * warps as u32, shared: (warps * PLAIN_BYTES * width) as u32 })
+}
+
+/// Refuses more sequences or documents than a grid's third dimension takes.
+fn check_deep(count: usize) -> Result<()> {
+    match count > MOST_DEEP {
+        false => Ok(()),
+        true => Err(Error::new(format!(
+            "{count} sequences at once are too many for a GPU's attention, which takes \
+             {MOST_DEEP}: choose smaller micro-batches"
+        ))),
+    }
 }
 
 /// The error for heads that are wider than a kernel takes.
@@ -67,33 +108,35 @@ fn size_args(sizes: Sizes) -> [usize; 5] {
 }
 
 impl Gpu {
-    /// Like [`crate::layers::attention::cpu::forward`], for all sequences. `lse` is f32.
+    /// Like [`crate::layers::attention::cpu::forward`], for all sequences, or for documents. `lse` is f32.
+    /// With documents it has `[query, rows]` of each, one after the other.
     ///
     /// # Errors
-    /// When the heads are too wide for every kernel, there are too many sequences, or the driver reports an
-    /// error.
-    pub(crate) fn attention_forward(&self, [out, lse, qkv]: [&Tensor; 3], sizes: Sizes) -> Result<()> {
+    /// When the heads are too wide for every kernel, there are too many sequences or documents, or the driver
+    /// reports an error.
+    pub(crate) fn attention_forward(
+        &self,
+        [out, lse, qkv]: [&Tensor; 3],
+        sizes: Sizes,
+        documents: Option<&OnGpu>,
+    ) -> Result<()> {
         let (dtype, batch) = (qkv.dtype(), qkv.dims()[0]);
         let [time, query, key_value, width, window] = size_args(sizes);
+        let parts = Parts::new(batch, sizes.time, documents);
         if let Some(fused) = fused(dtype, sizes) {
-            if batch > MOST_DEEP {
-                return Err(Error::new(format!(
-                    "{batch} sequences at once are too many for a GPU's attention, which takes \
-                     {MOST_DEEP}: choose smaller micro-batches"
-                )));
-            }
-            let grid = by_rows(QUERIES, sizes.query, [batch, sizes.time], fused.shared[0]);
-            let args = args![out, lse, qkv, time, query, key_value, window];
-            return self.launch(fused.forward, grid, &args);
+            check_deep(parts.count)?;
+            let grid = by_rows(QUERIES, sizes.query, [parts.count, parts.longest], fused.shared[0]);
+            let args = args![out, lse, qkv, time, query, key_value, window, parts.documents];
+            return self.launch(fused.forward[parts.kernel()], grid, &args);
         }
-        let scale = sizes.scale();
-        let args = args![out, lse, qkv, batch, time, query, key_value, width, window, scale];
-        let grid = by_warps(sizes.query, batch, sizes)?;
+        let (scale, documents) = (sizes.scale(), parts.documents);
+        let args = args![out, lse, qkv, batch, time, query, key_value, width, window, scale, documents];
+        let grid = by_warps(sizes.query, parts, sizes)?;
         self.launch(kernel!(dtype, "attention_forward_any"), grid, &args)
     }
 
-    /// Like [`super::cpu::backward`], for all sequences. `lse` and `delta` are f32 and have the same
-    /// shape; `delta` is overwritten.
+    /// Like [`super::cpu::backward`], for all sequences, or for documents. `lse` and `delta` are f32 and have
+    /// the same shape; `delta` is overwritten.
     ///
     /// # Errors
     /// As [`Gpu::attention_forward`].
@@ -101,26 +144,30 @@ impl Gpu {
         &self,
         [qkv_grad, delta, qkv, out, lse, grad]: [&Tensor; 6],
         sizes: Sizes,
+        documents: Option<&OnGpu>,
     ) -> Result<()> {
         let (dtype, batch) = (qkv.dtype(), qkv.dims()[0]);
         let [time, query, key_value, width, window] = size_args(sizes);
-        let args = args![delta, grad, out, batch, time, width];
-        let shape = [batch.min(MOST_DEEP), sizes.time];
-        let rows = by_rows(DELTA_ROWS, sizes.query, shape, 0);
+        let parts = Parts::new(batch, sizes.time, documents);
+        let documents = parts.documents;
+        let args = args![delta, grad, out, parts.count, time, width, documents];
+        let rows = by_rows(DELTA_ROWS, sizes.query, [parts.count.min(MOST_DEEP), parts.longest], 0);
         self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
         if let Some(fused) = fused(dtype, sizes) {
-            let args = args![qkv_grad, qkv, grad, lse, delta, time, query, key_value, window];
-            let ([_, kv, q], shape) = (fused.shared, [batch, sizes.time]);
+            let args = args![qkv_grad, qkv, grad, lse, delta, time, query, key_value, window, documents];
+            let ([_, kv, q], shape) = (fused.shared, [parts.count, parts.longest]);
             let by_keys = by_rows(fused.keys, sizes.key_value, shape, kv);
-            self.launch(fused.backward_kv, by_keys, &args)?;
-            return self.launch(fused.backward_q, by_rows(QUERIES, sizes.query, shape, q), &args);
+            self.launch(fused.backward_kv[parts.kernel()], by_keys, &args)?;
+            let by_queries = by_rows(QUERIES, sizes.query, shape, q);
+            return self.launch(fused.backward_q[parts.kernel()], by_queries, &args);
         }
         let scale = sizes.scale();
-        let args =
-            args![qkv_grad, qkv, grad, lse, delta, batch, time, query, key_value, width, window, scale,];
-        let by_keys = by_warps(sizes.key_value, batch, sizes)?;
+        let args = args![
+            qkv_grad, qkv, grad, lse, delta, batch, time, query, key_value, width, window, scale, documents,
+        ];
+        let by_keys = by_warps(sizes.key_value, parts, sizes)?;
         self.launch(kernel!(dtype, "attention_backward_kv_any"), by_keys, &args)?;
-        let by_queries = by_warps(sizes.query, batch, sizes)?;
+        let by_queries = by_warps(sizes.query, parts, sizes)?;
         self.launch(kernel!(dtype, "attention_backward_q_any"), by_queries, &args)
     }
 }

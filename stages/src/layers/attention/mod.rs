@@ -5,8 +5,11 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 pub(crate) mod fused;
 
+use std::rc::Rc;
+
 use super::Heads;
 use crate::cpu::real::{Real, in_format};
+use crate::cuda::Gpu;
 use crate::device::DType;
 use crate::error::{Error, Result, check_positive};
 use crate::layers::attention::bf16 as half_attention;
@@ -17,7 +20,7 @@ use crate::layers::attention::cpu::sizes::Sizes;
 use crate::layers::attention::cuda::PastOnGpu;
 use crate::shape::Shape;
 use crate::shards::Team;
-use crate::stage::borders::{Borders, Spans, on_cpu_only};
+use crate::stage::borders::{Borders, OnGpu, Spans};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};
@@ -84,6 +87,12 @@ impl Attention {
         self.borders.as_ref().map_or(Ok(None), |borders| borders.of(ctx, rows))
     }
 
+    /// As [`Attention::starts`], on a GPU.
+    fn documents(&self, gpu: &Gpu, ctx: ForwardContext, shape: &Shape) -> Result<Option<Rc<OnGpu>>> {
+        let rows = [shape.dims()[0], shape.dims()[1]];
+        self.borders.as_ref().map_or(Ok(None), |borders| borders.on_gpu(gpu, ctx, rows))
+    }
+
     fn sizes(&self, shape: &Shape) -> Sizes {
         Sizes {
             time: shape.dims()[1],
@@ -138,8 +147,10 @@ impl Layer for Attention {
         let sizes = self.sizes(&shape);
         let spans = Spans { time: sizes.time, starts: starts.as_ref().map(Tensor::ids) };
         match (input.gpu()?, input.dtype()) {
-            (Some(_), _) if starts.is_some() => return Err(on_cpu_only()),
-            (Some(gpu), _) => gpu.attention_forward([&output, &lse, &input], sizes)?,
+            (Some(gpu), _) => {
+                let documents = self.documents(&gpu, ctx, &shape)?;
+                gpu.attention_forward([&output, &lse, &input], sizes, documents.as_deref())?;
+            }
             (None, DType::F32) => {
                 attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), sizes, spans);
             }
@@ -190,7 +201,9 @@ impl Layer for Attention {
         match (input.gpu()?, input.dtype()) {
             (Some(gpu), _) => {
                 let delta = lse.beside(lse.dims())?;
-                gpu.attention_backward([&input_grad, &delta, &input, &output, &lse, &grad], sizes)?;
+                let documents = self.documents(&gpu, ctx, input.shape())?;
+                let tensors = [&input_grad, &delta, &input, &output, &lse, &grad];
+                gpu.attention_backward(tensors, sizes, documents.as_deref())?;
             }
             (None, DType::F32) => {
                 let saved = saved_by(&input, &output, &lse, &grad);

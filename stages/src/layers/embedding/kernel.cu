@@ -2,13 +2,17 @@
 // It has any whole number of warps.
 
 // out[rows, dim] = tokens[ids[row]] + positions[(first_row + row) % time]. tokens is [.., dim], positions is
-// [time or more, dim] or null. One block per row.
+// [time or more, dim] or null. If there are `starts`, a position is less by the start of the token's document.
+// One block per row.
 template <class T>
 void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* positions, u64 first_row,
-                       unsigned time, unsigned dim) {
+                       unsigned time, const unsigned* starts, unsigned dim) {
     u64 row = blockIdx.x;
     tokens += (u64)ids[row] * dim;
-    if (positions) positions += (first_row + row) % time * dim;
+    if (positions) {
+        u64 token = first_row + row;
+        positions += (token % time - (starts ? starts[token] : 0)) * dim;
+    }
     out += row * dim;
     bool whole = is_aligned(tokens) && is_aligned(positions) && is_aligned(out) && dim % 8 == 0;
     for (unsigned first = 8 * threadIdx.x; first < dim; first += 8 * blockDim.x) {
@@ -23,8 +27,9 @@ void embedding_forward(T* out, const unsigned* ids, const T* tokens, const T* po
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                \
         embedding_forward##SUFFIX(T* out, const unsigned* ids, const T* tokens, const T* positions,  \
-                                  u64 first_row, unsigned time, unsigned dim) {                      \
-        embedding_forward(out, ids, tokens, positions, first_row, time, dim);                        \
+                                  u64 first_row, unsigned time, const unsigned* starts,              \
+                                  unsigned dim) {                                                    \
+        embedding_forward(out, ids, tokens, positions, first_row, time, starts, dim);                \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

@@ -3,6 +3,7 @@
 pub(crate) mod cuda;
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
@@ -20,7 +21,7 @@ use crate::shape::{Kind, Shape};
 use crate::shards::team::Each;
 use crate::shards::{Division, Sharding, Team};
 use crate::stage::ForwardContext;
-use crate::stage::borders::{Borders, Spans, on_cpu_only};
+use crate::stage::borders::{Borders, OnGpu, Spans};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -39,6 +40,8 @@ pub struct Embedding {
     padding: Option<u32>,
     /// The rows of each token, of the last micro-batch that ran backward on a GPU.
     by_token: ByToken,
+    /// The same of each position, where documents are kept apart.
+    by_position: ByToken,
     /// The tokens here.
     own: Range<usize>,
     /// The end of each shard's tokens.
@@ -59,6 +62,7 @@ impl Embedding {
             positions: Some(Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed)),
             padding: None,
             by_token: ByToken::default(),
+            by_position: ByToken::default(),
             own: 0..vocab,
             ends: vec![vocab],
             team: None,
@@ -75,6 +79,7 @@ impl Embedding {
             positions: None,
             padding: None,
             by_token: ByToken::default(),
+            by_position: ByToken::default(),
             own: 0..vocab,
             ends: vec![vocab],
             team: None,
@@ -121,13 +126,22 @@ impl Embedding {
     }
 
     /// [`Layer::backward_weight`] on a GPU.
-    fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+    fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor, spans: Spans<'_>) -> Result<()> {
         let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
         if !self.tokens.is_frozen() {
             self.by_token.sort(input.ids(), &self.own, self.padding);
             self.by_token.add_grads(gpu, self.tokens.weights().grad(), grad)?;
         }
         let dim = self.dim();
+        if spans.starts.is_some()
+            && let Some(positions) = self.positions.as_ref().filter(|positions| !positions.is_frozen())
+        {
+            let mut of_rows = Tensor::scratch_ids(&[batch * time]);
+            (0..).zip(of_rows.ids_mut()).for_each(|(row, own)| *own = spans.position(row) as u32);
+            let all = 0..positions.dims()[0];
+            self.by_position.sort(of_rows.ids(), &all, None);
+            return self.by_position.add_grads(gpu, positions.weights().grad(), grad);
+        }
         match self.trained() {
             [_, Some(positions)] => {
                 let args = args![positions.weights().grad(), grad, batch, dim];
@@ -137,24 +151,34 @@ impl Embedding {
         }
     }
 
-    /// The starts of a micro-batch's documents, if they are kept apart and positions matter.
-    fn starts(&self, ctx: ForwardContext, input: &Tensor) -> Result<Option<Tensor>> {
+    /// The starts of a micro-batch's documents, if they are kept apart and positions matter. Also on the GPU,
+    /// if the table is there.
+    fn starts(&self, ctx: ForwardContext, input: &Tensor) -> Result<(Option<Tensor>, Option<Rc<OnGpu>>)> {
         let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
-        match (&self.borders, &self.positions) {
-            (Some(borders), Some(_)) => borders.of(ctx, [batch, time]),
-            _ => Ok(None),
-        }
+        let (Some(borders), Some(_)) = (&self.borders, &self.positions) else {
+            return Ok((None, None));
+        };
+        let on_gpu = match self.tokens.on_gpu() {
+            Some(weights) => borders.on_gpu(&*weights.gpu()?, ctx, [batch, time])?,
+            None => None,
+        };
+        Ok((borders.of(ctx, [batch, time])?, on_gpu))
     }
 
     /// The vectors of tokens that follow `past` others.
-    fn vectors(&self, past: usize, input: &Tensor, shape: Shape, spans: Spans<'_>) -> Result<Tensor> {
+    fn vectors(
+        &self,
+        past: usize,
+        input: &Tensor,
+        shape: Shape,
+        (spans, on_gpu): (Spans<'_>, Option<&OnGpu>),
+    ) -> Result<Tensor> {
         self.check_tokens("token", input.ids())?;
         let dim = self.dim();
         if let Some(weights) = self.tokens.on_gpu() {
-            check_whole(spans)?;
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
-            let positions = (self.positions_on_gpu(past, dtype), 0, shape.dims()[1]);
+            let positions = Positions { first_row: 0, ..self.positions_on_gpu(past, dtype, spans, on_gpu) };
             look_up_on(&gpu, &output, input.ids(), weights.operand(), positions)?;
             return Ok(output);
         }
@@ -172,11 +196,22 @@ impl Embedding {
         Ok(output)
     }
 
-    /// The addresses of the positions after `past` others.
-    fn positions_on_gpu(&self, past: usize, dtype: DType) -> Ptr {
+    /// The positions after `past` others.
+    fn positions_on_gpu(
+        &self,
+        past: usize,
+        dtype: DType,
+        spans: Spans<'_>,
+        on_gpu: Option<&OnGpu>,
+    ) -> Positions {
         let of =
             |positions: &Parameter| positions.weights().operand().offset(dtype.bytes() * past * self.dim());
-        self.positions.as_ref().map_or(Ptr::NONE, of)
+        Positions {
+            table: self.positions.as_ref().map_or(Ptr::NONE, of),
+            first_row: 0,
+            time: spans.time,
+            starts: on_gpu.map_or(Ptr::NONE, |on_gpu| on_gpu.starts.at()),
+        }
     }
 
     fn check_tokens(&self, what: &str, ids: &[u32]) -> Result<()> {
@@ -189,7 +224,13 @@ impl Embedding {
     }
 
     /// This shard's rows, of several shards. Each shard gives each other the vectors of its own tokens.
-    fn own_vectors(&self, team: &Team, past: usize, input: &Tensor, spans: Spans<'_>) -> Result<Tensor> {
+    fn own_vectors(
+        &self,
+        team: &Team,
+        past: usize,
+        input: &Tensor,
+        (spans, on_gpu): (Spans<'_>, Option<&OnGpu>),
+    ) -> Result<Tensor> {
         self.check_tokens("token", input.ids())?;
         let (ids, dim, own) = (input.ids(), self.dim(), &self.own);
         let shards = 0..team.shard().of;
@@ -204,18 +245,18 @@ impl Embedding {
             [few_sizes(ids[rows.clone()].iter().filter(is_there).count(), &rows), dim]
         };
         if let Some(weights) = self.tokens.on_gpu() {
-            check_whole(spans)?;
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let vectors = |shard| {
                 let rows = team.rows_of(shard);
                 let ids = ids[rows.clone()].iter().filter(is_here);
                 let here: Vec<u32> = ids.map(|id| id - own.start as u32).collect();
                 let vectors = Tensor::on_gpu(&gpu, dtype, &[few_sizes(here.len(), &rows), dim])?;
-                look_up_on(&gpu, &vectors, &here, weights.operand(), (Ptr::NONE, 0, 1))?;
+                look_up_on(&gpu, &vectors, &here, weights.operand(), Positions::NONE)?;
                 Ok(vectors)
             };
             let given: Result<Each> = shards.map(vectors).collect();
-            return self.taken_vectors(&gpu, team, past, input, team.each(given?, coming)?);
+            let positions = self.positions_on_gpu(past, dtype, spans, on_gpu);
+            return self.taken_vectors(&gpu, team, positions, input, &team.each(given?, coming)?);
         }
         let vectors = |shard| {
             let rows = team.rows_of(shard);
@@ -257,9 +298,9 @@ impl Embedding {
         &self,
         gpu: &Gpu,
         team: &Team,
-        past: usize,
+        positions: Positions,
         input: &Tensor,
-        taken: Each,
+        taken: &Each,
     ) -> Result<Tensor> {
         let (dim, dtype, rows) = (self.dim(), taken[0].dtype(), team.own_rows());
         let counts = taken.iter().map(|vectors| vectors.shape().rows());
@@ -269,7 +310,7 @@ impl Embedding {
             before + count
         });
         let mut table = Tensor::on_gpu(gpu, dtype, &[all, dim])?;
-        for (first, vectors) in firsts.iter().zip(&taken) {
+        for (first, vectors) in firsts.iter().zip(taken) {
             table.put_rows(*first..first + vectors.shape().rows(), vectors)?;
         }
         let mut next = firsts.clone();
@@ -284,15 +325,24 @@ impl Embedding {
         };
         let places: Result<Vec<u32>> = input.ids()[rows.clone()].iter().map(place).collect();
         let output = Tensor::on_gpu(gpu, dtype, &[rows.len(), dim])?;
-        let positions = (self.positions_on_gpu(past, dtype), rows.start, input.dims()[1]);
+        let positions = Positions { first_row: rows.start, ..positions };
         look_up_on(gpu, &output, &places?, table.at(), positions)?;
         Ok(output)
     }
 }
 
-/// Refuses documents on a GPU.
-fn check_whole(spans: Spans<'_>) -> Result<()> {
-    spans.starts.map_or(Ok(()), |_| Err(on_cpu_only()))
+/// The positions of rows on a GPU: the table, the number of the first row, how many tokens a sequence has,
+/// and the starts of documents.
+struct Positions {
+    table: Ptr,
+    first_row: usize,
+    time: usize,
+    starts: Ptr,
+}
+
+impl Positions {
+    /// Positions that do not matter.
+    const NONE: Self = Self { table: Ptr::NONE, first_row: 0, time: 1, starts: Ptr::NONE };
 }
 
 /// The error for a shard that has sent fewer vectors than it has tokens.
@@ -303,20 +353,14 @@ fn too_few(shard: usize) -> Error {
     ))
 }
 
-/// Fills as many rows of a tensor on a GPU as there are ids, with vectors of a table, and of positions: the
-/// address of these, the number of the first row, and how many positions a sequence has.
-fn look_up_on(
-    gpu: &Gpu,
-    out: &Tensor,
-    ids: &[u32],
-    table: Ptr,
-    (positions, first_row, time): (Ptr, usize, usize),
-) -> Result<()> {
+/// Fills as many rows of a tensor on a GPU as there are ids, with vectors of a table, and of positions.
+fn look_up_on(gpu: &Gpu, out: &Tensor, ids: &[u32], table: Ptr, positions: Positions) -> Result<()> {
     if ids.is_empty() {
         return Ok(());
     }
     let (on_gpu, dim) = (gpu.upload(bytemuck::cast_slice(ids))?, out.shape().last());
-    let args = args![out, &on_gpu, table, positions, first_row, time, dim];
+    let Positions { table: positions, first_row, time, starts } = positions;
+    let args = args![out, &on_gpu, table, positions, first_row, time, starts, dim];
     gpu.launch(kernel!(out.dtype(), "embedding_forward"), Grid::of_rows(ids.len(), dim), &args)
 }
 
@@ -372,8 +416,9 @@ impl Layer for Embedding {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let starts = self.starts(ctx, &input)?;
+        let (starts, on_gpu) = self.starts(ctx, &input)?;
         let spans = Spans { time: input.dims()[1], starts: starts.as_ref().map(Tensor::ids) };
+        let spans = (spans, on_gpu.as_deref());
         let output = match &self.team {
             Some(team) => self.own_vectors(team, 0, &input, spans)?,
             None => self.vectors(0, &input, shape, spans)?,
@@ -386,7 +431,7 @@ impl Layer for Embedding {
             return Err(Error::shape("ids[batch, time]", input.shape()));
         };
         self.output_shape(&Shape::ids(&[batch, past + time]))?;
-        let spans = Spans { time, starts: None };
+        let spans = (Spans { time, starts: None }, None);
         if let Some(team) = &self.team {
             return self.own_vectors(team, past, &input, spans);
         }
@@ -408,7 +453,7 @@ impl Layer for Embedding {
         }
         let ctx = pending.ctx;
         let [input, mut grad] = pending.into_tensors();
-        let starts = self.starts(ctx, &input)?;
+        let (starts, _) = self.starts(ctx, &input)?;
         let spans = Spans { time: input.dims()[1], starts: starts.as_ref().map(Tensor::ids) };
         if let Some(team) = &self.team {
             grad = team.gather(&grad)?;
@@ -416,8 +461,7 @@ impl Layer for Embedding {
         let own = self.own.clone();
         let dim = self.dim();
         if let Some(gpu) = grad.gpu()? {
-            check_whole(spans)?;
-            return self.add_grads_on(&gpu, &input, &grad);
+            return self.add_grads_on(&gpu, &input, &grad, spans);
         }
         let padding = self.padding;
         let [mut tokens, mut positions] = self.trained();

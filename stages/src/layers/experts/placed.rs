@@ -244,7 +244,7 @@ impl<'a> Placed<'a> {
 pub(super) fn take_on(gpu: &Gpu, to: &Tensor, from: &Tensor, (numbers, count): (Ptr, usize)) -> Result<()> {
     let width = from.shape().last();
     // It is what an embedding does, from a table of tokens without positions.
-    let args = args![to, numbers, from, Ptr::NONE, 0_usize, 1_usize, width];
+    let args = args![to, numbers, from, Ptr::NONE, 0_usize, 1_usize, Ptr::NONE, width];
     gpu.launch(kernel!(from.dtype(), "embedding_forward"), Grid::of_rows(count, width), &args)
 }
 

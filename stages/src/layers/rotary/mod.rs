@@ -3,10 +3,12 @@
 pub(crate) mod cpu;
 pub(crate) mod rope;
 
+use std::rc::Rc;
+
 use super::Heads;
 use crate::cpu::real::in_format;
-use crate::cuda::Grid;
 use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Grid, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result};
 use crate::layers::rotary::cpu::{Turn, turn};
@@ -14,7 +16,7 @@ use crate::layers::rotary::rope::{Rope, RopeLayout};
 use crate::shape::Shape;
 use crate::shards::Team;
 use crate::stage::ForwardContext;
-use crate::stage::borders::{Borders, Spans, on_cpu_only};
+use crate::stage::borders::{Borders, OnGpu, Spans};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -39,6 +41,13 @@ pub struct Rotary {
     borders: Option<Borders>,
     /// `[times, width]`: for each position, the cosines of all pairs, then their sines.
     table: Option<Tensor>,
+}
+
+/// Where the documents of a micro-batch begin.
+#[derive(Default)]
+struct Starts {
+    here: Option<Tensor>,
+    on_gpu: Option<Rc<OnGpu>>,
 }
 
 impl Rotary {
@@ -81,22 +90,31 @@ impl Rotary {
     /// The tensor of a micro-batch, turned by the positions in its documents.
     fn turned_in(&mut self, ctx: ForwardContext, tensor: Tensor, is_back: bool) -> Result<Tensor> {
         let rows = [tensor.dims()[0], tensor.dims()[1]];
-        let starts = self.borders.as_ref().map_or(Ok(None), |borders| borders.of(ctx, rows))?;
-        self.turned(tensor, (0, starts.as_ref()), is_back)
+        let starts = match &self.borders {
+            None => Starts::default(),
+            Some(borders) => Starts {
+                here: borders.of(ctx, rows)?,
+                on_gpu: match tensor.gpu()? {
+                    Some(gpu) => borders.on_gpu(&gpu, ctx, rows)?,
+                    None => None,
+                },
+            },
+        };
+        self.turned(tensor, (0, &starts), is_back)
     }
 
     /// The tensor, turned as rows that follow `past` others. The documents in it begin at `starts`.
     fn turned(
         &mut self,
         mut tensor: Tensor,
-        (past, starts): (usize, Option<&Tensor>),
+        (past, starts): (usize, &Starts),
         is_back: bool,
     ) -> Result<Tensor> {
         let time = tensor.dims()[1];
         let table = self.table(past + time, tensor.place().device)?;
         let Heads { query, key_value, width } = self.heads;
         let turn_by = Turn {
-            spans: Spans { time, starts: starts.map(Tensor::ids) },
+            spans: Spans { time, starts: starts.here.as_ref().map(Tensor::ids) },
             row: self.heads.row(),
             turned: (query + key_value) * width,
             width,
@@ -104,13 +122,13 @@ impl Rotary {
             is_back,
         };
         match tensor.gpu()? {
-            Some(_) if starts.is_some() => return Err(on_cpu_only()),
             Some(gpu) => {
                 let (at, table) = (tensor.at_mut(&gpu)?, table.at().offset(4 * past * width));
                 let Turn { row, turned, in_pairs, .. } = turn_by;
                 let pairs = tensor.shape().rows() * (turned / 2);
                 let (in_pairs, sign) = (u32::from(in_pairs), if is_back { -1.0 } else { 1.0_f32 });
-                let args = args![at, table, pairs, time, row, turned, width, in_pairs, sign];
+                let starts = starts.on_gpu.as_ref().map_or(Ptr::NONE, |on_gpu| on_gpu.starts.at());
+                let args = args![at, table, pairs, time, row, turned, width, in_pairs, sign, starts];
                 gpu.launch(kernel!(tensor.dtype(), "rotary"), Grid::each(pairs, THREADS), &args)?;
             }
             None => in_format!(tensor.dtype(), N => {
@@ -152,7 +170,7 @@ impl Layer for Rotary {
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         self.output_shape(input.shape())?;
-        self.turned(input, (past, None), false)
+        self.turned(input, (past, &Starts::default()), false)
     }
 
     fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {

@@ -28,26 +28,28 @@ struct Sizes {
         return (row * heads.query + head) * width;
     }
 
-    // The index of a query head's first row in lse and delta.
-    __forceinline__ u64 sums(u64 sequence, unsigned head) const {
-        return (sequence * heads.query + head) * heads.time;
+    // The index of a query head's first row in lse and delta, in a document of `rows` rows from `first` on.
+    __forceinline__ u64 sums(u64 first, unsigned rows, unsigned head) const {
+        return first * heads.query + (u64)head * rows;
     }
 };
 
-// The row that a warp works on, out of the rows of all of `count` heads of every sequence.
+// The row that a warp works on: out of the rows of all of `count` heads of every sequence, or of the document
+// blockIdx.z.
 struct Place {
-    unsigned row, head;
-    // The sequence, and its first row.
-    u64 sequence, first;
+    unsigned row, head, rows;
+    // The first row of the sequence or document.
+    u64 first;
     bool there;
 
-    __forceinline__ Place(const Sizes &sizes, unsigned count) {
-        const u64 index = (u64)blockIdx.x * (blockDim.x / 32) + warp(), of_all = index / sizes.heads.time;
-        row = index % sizes.heads.time;
+    __forceinline__ Place(const Sizes &sizes, unsigned count, const unsigned *documents) {
+        const u64 index = (u64)blockIdx.x * (blockDim.x / 32) + warp();
+        rows = documents ? documents[2 * blockIdx.z + 1] : sizes.heads.time;
+        const u64 of_all = index / rows;
+        row = index % rows;
         head = of_all % count;
-        sequence = of_all / count;
-        first = sequence * sizes.heads.time;
-        there = sequence < sizes.batch;
+        first = documents ? documents[2 * blockIdx.z] : of_all / count * rows;
+        there = documents ? of_all < count : of_all / count < sizes.batch;
     }
 };
 
@@ -89,8 +91,9 @@ __forceinline__ void clear_row(float *row, unsigned width) {
 }
 
 template <class T>
-__forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Sizes &sizes, float scale) {
-    const Place it(sizes, sizes.heads.query);
+__forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Sizes &sizes, float scale,
+                                 const unsigned *documents) {
+    const Place it(sizes, sizes.heads.query, documents);
     if (!it.there)
         return;
     const unsigned width = sizes.width, shared = it.head / sizes.heads.group();
@@ -110,35 +113,38 @@ __forceinline__ void forward_any(T *out, float *lse, const T *qkv, const Sizes &
     }
     put_row(out + sizes.output(it.first + it.row, it.head), 1 / total, sum, width);
     if (lane() == 0)
-        lse[sizes.sums(it.sequence, it.head) + it.row] = largest + logf(total);
+        lse[sizes.sums(it.first, it.rows, it.head) + it.row] = largest + logf(total);
 }
 
 // Eight threads share a row of the head blockIdx.y.
 template <class T>
 __forceinline__ void delta_any(float *delta, const T *grad, const T *out, unsigned batch, unsigned time,
-                               unsigned width) {
+                               unsigned width, const unsigned *documents) {
     const unsigned row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, own = threadIdx.x % 8 * 8;
     const bool whole = width % 8 == 0 && is_aligned(grad) && is_aligned(out);
-    for (u64 sequence = blockIdx.z; sequence < batch; sequence += gridDim.z) {
-        const u64 at = ((sequence * time + row) * gridDim.y + blockIdx.y) * width;
+    for (u64 document = blockIdx.z; document < batch; document += gridDim.z) {
+        const unsigned rows = documents ? documents[2 * document + 1] : time;
+        const u64 before = documents ? documents[2 * document] : document * time;
+        const u64 at = ((before + row) * gridDim.y + blockIdx.y) * width;
         float sum = 0;
         for (unsigned first = own; first < width; first += 64) {
-            const unsigned count = row < time ? some_of_8(first, width) : 0;
+            const unsigned count = row < rows ? some_of_8(first, width) : 0;
             float x[8], y[8];
             load_both(grad + at + first, count, x, out + at + first, count, y, whole);
             for (int i = 0; i < 8; i++)
                 sum = fmaf(x[i], y[i], sum);
         }
         sum = warp_sum(sum, 8);
-        if (own == 0 && row < time)
-            delta[(sequence * gridDim.y + blockIdx.y) * time + row] = sum;
+        if (own == 0 && row < rows)
+            delta[before * gridDim.y + (u64)blockIdx.y * rows + row] = sum;
     }
 }
 
 template <class T>
 __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
-                                       const float *delta, const Sizes &sizes, float scale) {
-    const Place it(sizes, sizes.heads.key_value);
+                                       const float *delta, const Sizes &sizes, float scale,
+                                       const unsigned *documents) {
+    const Place it(sizes, sizes.heads.key_value, documents);
     if (!it.there)
         return;
     const unsigned width = sizes.width, group = sizes.heads.group();
@@ -149,9 +155,9 @@ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad,
     hold_row(value, 1, qkv + own_value, width);
     clear_row(key_grad, width);
     clear_row(value_grad, width);
-    const unsigned end = min(sizes.heads.time, it.row + sizes.heads.window);
+    const unsigned end = min(it.rows, it.row + sizes.heads.window);
     for (unsigned head = it.head * group; head < (it.head + 1) * group; head++) {
-        const u64 sums = sizes.sums(it.sequence, head);
+        const u64 sums = sizes.sums(it.first, it.rows, head);
         for (unsigned row = it.row; row < end; row++) {
             const T *query = qkv + sizes.query(it.first + row, head),
                     *out_grad = grad + sizes.output(it.first + row, head);
@@ -168,12 +174,13 @@ __forceinline__ void backward_keys_any(T *qkv_grad, const T *qkv, const T *grad,
 
 template <class T>
 __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *grad, const float *lse,
-                                          const float *delta, const Sizes &sizes, float scale) {
-    const Place it(sizes, sizes.heads.query);
+                                          const float *delta, const Sizes &sizes, float scale,
+                                          const unsigned *documents) {
+    const Place it(sizes, sizes.heads.query, documents);
     if (!it.there)
         return;
     const unsigned width = sizes.width, shared = it.head / sizes.heads.group();
-    const u64 own = sizes.query(it.first + it.row, it.head), sums = sizes.sums(it.sequence, it.head) + it.row;
+    const u64 own = sizes.query(it.first + it.row, it.head), sums = sizes.sums(it.first, it.rows, it.head) + it.row;
     float *query = own_rows(3, width), *out_grad = query + width, *sum = out_grad + width;
     hold_row(query, scale, qkv + own, width);
     hold_row(out_grad, 1, grad + sizes.output(it.first + it.row, it.head), width);
@@ -196,6 +203,10 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
 // Grid (except attention_delta): a warp for each row of a head, whole warps in a block, as many blocks as
 // all rows need.
 //
+// If there are `documents`, a document takes the place of a sequence. They are given by the first row and the
+// number of rows of each. The grid's z is their number, and `batch` too; x is enough for the longest one. Then
+// lse and delta have for each document `[query, rows]`, one document after the other.
+//
 // attention_forward_any writes out and lse, the natural logarithm of a row's sum of exponentials of `scale`
 // times the scores. Dynamic shared memory: 8 * width bytes for each warp.
 //
@@ -212,23 +223,25 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
     extern "C" __global__ void __launch_bounds__(256, 4)                                                     \
         attention_backward_##SHORT##_any_##NAME(                                                             \
             T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
-            unsigned time, unsigned query, unsigned key_value, unsigned width, unsigned window, float scale) { \
-        const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                         \
-        attention::backward_##OF##_any(qkv_grad, qkv, grad, lse, delta, sizes, scale);                       \
+            unsigned time, unsigned query, unsigned key_value, unsigned width, unsigned window, float scale, \
+            const unsigned *documents) {                                                                     \
+        const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                     \
+        attention::backward_##OF##_any(qkv_grad, qkv, grad, lse, delta, sizes, scale, documents);            \
     }
 
 #define ATTENTION_ANY(T, NAME)                                                                               \
     extern "C" __global__ void __launch_bounds__(256, 4)                                                     \
         attention_forward_any_##NAME(                                                                        \
             T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned query, unsigned key_value, \
-            unsigned width, unsigned window, float scale) {                                                  \
-        const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                         \
-        attention::forward_any(out, lse, qkv, sizes, scale);                                                 \
+            unsigned width, unsigned window, float scale, const unsigned *documents) {                       \
+        const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                     \
+        attention::forward_any(out, lse, qkv, sizes, scale, documents);                                      \
     }                                                                                                        \
     extern "C" __global__ void __launch_bounds__(128)                                                        \
         attention_delta_##NAME(                                                                              \
-            float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {      \
-        attention::delta_any(delta, grad, out, batch, time, width);                                          \
+            float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width,        \
+            const unsigned *documents) {                                                                     \
+        attention::delta_any(delta, grad, out, batch, time, width, documents);                               \
     }                                                                                                        \
     ATTENTION_BACKWARD_ANY(T, NAME, kv, keys)                                                                \
     ATTENTION_BACKWARD_ANY(T, NAME, q, queries)

@@ -28,10 +28,23 @@ struct Backward {
     Heads heads;
 
     // The number of rows of lse and delta before the rows of a query head.
-    __forceinline__ unsigned long long row(unsigned head) const {
-        return ((unsigned long long)blockIdx.z * heads.query + head) * heads.time;
+    __forceinline__ u64 row(unsigned head) const {
+        return (u64)head * heads.time;
     }
 };
+
+// The same for the block's document only.
+template <int WIDTH, bool APART> __forceinline__ Backward of_document(Backward it, const unsigned *documents) {
+    const Document<APART> own(documents, it.heads.time);
+    const u64 input = own.first * it.heads.vectors() * WIDTH, sums = own.first * it.heads.query;
+    it.heads.time = own.rows;
+    it.qkv_grad += input;
+    it.qkv += input;
+    it.grad += sums * WIDTH;
+    it.lse += sums;
+    it.delta += sums;
+    return it;
+}
 
 // Starts to copy a stage: tiles of a head's queries and output gradients, with their lse and delta. After the
 // last query it writes zeros, which add nothing.
@@ -88,6 +101,8 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
     using Its = BackwardKeys<WIDTH>;
     const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
     const Heads &heads = it.heads;
+    if (first >= heads.time)
+        return;
     // The queries that see one of the keys.
     const unsigned end = min(heads.time, first + Its::KEYS - 1 + heads.window);
     const unsigned last_head = (blockIdx.y + 1) * heads.group() - 1;
@@ -170,6 +185,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
     const unsigned row = warp() * Its::MS * 16, own = first + row;
     const Heads &heads = it.heads;
+    if (first >= heads.time)
+        return;
     const unsigned begin = heads.first_key(first) / Its::KEYS * Its::KEYS,
         end = min(first + Its::QUERIES, heads.time);
     const auto stage_of =
@@ -232,12 +249,12 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
 
 } // namespace attention
 
-#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME)                                                           \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_backward_##SHORT##_##WIDTH##_bf16(    \
+#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME, APART, OF)                                                \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_backward_##SHORT##_##NAME##_bf16(     \
         bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,         \
-        unsigned time, unsigned query, unsigned key_value, unsigned window) {                            \
-        const attention::Heads heads = {time, query, key_value, window};                                 \
-        attention::backward_##NAME<WIDTH>({qkv_grad, qkv, grad, lse, delta, heads});                     \
+        unsigned time, unsigned query, unsigned key_value, unsigned window, const unsigned *documents) { \
+        const attention::Backward all = {qkv_grad, qkv, grad, lse, delta, {time, query, key_value, window}}; \
+        attention::backward_##OF<WIDTH>(attention::of_document<WIDTH, APART>(all, documents));           \
     }
 
 // The gradients of keys and values, for heads of 64 or 128 numbers: sums over the query heads that share
@@ -246,11 +263,15 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
 // * width]`, lse and delta f32 `[batch, query, time]`. A query sees `window` keys at most, from 1 to
 // `time`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for width 64 and
 // ceil(time / 64) for width 128, y is `key_value`, z is batch. A block has 128 threads and 66560 or 99328
-// bytes of dynamic shared memory.
-ATTENTION_BACKWARD(64, kv, keys)
-ATTENTION_BACKWARD(128, kv, keys)
+// bytes of dynamic shared memory. `apart` is as in attention_forward.
+ATTENTION_BACKWARD(64, kv, 64, false, keys)
+ATTENTION_BACKWARD(128, kv, 128, false, keys)
+ATTENTION_BACKWARD(64, kv, apart_64, true, keys)
+ATTENTION_BACKWARD(128, kv, apart_128, true, keys)
 
 // The gradient of queries, in the same way. Grid: x is ceil(time / 128), y is `query`, z is batch. A block
 // has 128 threads and 64 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
-ATTENTION_BACKWARD(64, q, queries)
-ATTENTION_BACKWARD(128, q, queries)
+ATTENTION_BACKWARD(64, q, 64, false, queries)
+ATTENTION_BACKWARD(128, q, 128, false, queries)
+ATTENTION_BACKWARD(64, q, apart_64, true, queries)
+ATTENTION_BACKWARD(128, q, apart_128, true, queries)

@@ -75,19 +75,30 @@ __forceinline__ void finish(float (&factors)[MS][2], const Softmax<MS> &softmax,
         }
 }
 
-template <int WIDTH>
-__forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads &heads) {
+template <int WIDTH, bool APART>
+__forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads &all, const unsigned *documents) {
     using Its = Forward<WIDTH>;
+    const Document<APART> document(documents, all.time);
     // Starts with the longest rows.
     const unsigned first = (gridDim.x - 1 - blockIdx.x) * Its::QUERIES;
+    // What is said twice here keeps the registers from spilling, in one way for documents and in another for
+    // sequences: `scripts/machine_code.py` shows it.
+    const u64 before = APART ? 0 : document.first;
+    if (APART) {
+        if (first >= document.rows)
+            return;
+        qkv += document.first * all.vectors() * WIDTH;
+    }
     const unsigned row = warp() * Its::MS * 16, own = first + row;
-    const unsigned time = heads.time;
-    const Rows<const bf16> keys = keys_of<WIDTH>(qkv, heads, blockIdx.y / heads.group());
-    const unsigned begin = heads.first_key(first) / Its::KEYS * Its::KEYS, end = min(first + Its::QUERIES, time);
+    const unsigned begin = all.first_key(first) / Its::KEYS * Its::KEYS, end = min(first + Its::QUERIES, document.rows);
+    Rows<const bf16> keys = keys_of<WIDTH>(qkv, all, blockIdx.y / all.group(), before);
+    // No query here sees a later key, and no register has to hold another number.
+    if (APART)
+        keys.count = end;
     const auto stage_of =
         [](unsigned key) { return Its::STAGES + key / Its::KEYS % 2 * (2 * Its::KEYS_BYTES); };
-    const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key, heads.key_value); };
-    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of<WIDTH>(qkv, heads.vectors(), blockIdx.y, time), first);
+    const auto copy = [&](unsigned key) { copy_tiles<Its::KEYS, WIDTH, 2>(stage_of(key), keys, key, all.key_value); };
+    copy_tiles<Its::QUERIES, WIDTH>(0, rows_of<WIDTH>(qkv, all.vectors(), blockIdx.y, document.rows, before), first);
     copy(begin);
 
     Left<WIDTH, Its::MS, Its::HELD> queries(0, row);
@@ -108,7 +119,7 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
         if (key == begin)
             queries.hold();
         // The position of the warp's first query minus the position of the first key.
-        const int ahead = (int)own - (int)key, window = heads.window;
+        const int ahead = (int)own - (int)key, window = all.window;
         if (ahead + Its::MS * 16 <= 0 || ahead - (int)Its::KEYS >= window - 1)
             continue;
         const unsigned stage = stage_of(key);
@@ -120,9 +131,17 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }
     float factors[Its::MS][2];
-    finish(factors, softmax, lse + ((unsigned long long)blockIdx.z * gridDim.y + blockIdx.y) * time, own,
-           time);
-    store_rows<WIDTH>(rows_of<WIDTH>(out, heads.query, blockIdx.y, time), own, sum, factors, 0, row);
+    // Read once more: no register holds it meanwhile.
+    const Document<APART> same(documents, all.time);
+    if (APART) {
+        out += same.first * all.query * WIDTH;
+        lse += same.first * all.query + (u64)blockIdx.y * same.rows;
+    } else {
+        lse += ((u64)blockIdx.z * gridDim.y + blockIdx.y) * same.rows;
+    }
+    finish(factors, softmax, lse, own, same.rows);
+    store_rows<WIDTH>(rows_of<WIDTH>(out, all.query, blockIdx.y, same.rows, APART ? 0 : same.first), own, sum, factors, 0,
+                      row);
 }
 
 } // namespace attention
@@ -133,11 +152,16 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
 // `window` keys at most, from 1 to `time`. Addresses must be multiples of 16 bytes. Grid: x is ceil(time /
 // 128), y is `query`, z is batch. A block has 128 threads and 48 KiB (width 64) or 96 KiB (width 128) of
 // dynamic shared memory.
-#define ATTENTION_FORWARD(WIDTH)                                                                         \
-    extern "C" __global__ void __launch_bounds__(128, 2) attention_forward_##WIDTH##_bf16(               \
+//
+// `apart`: z is the number of documents, and x is enough for the longest one. Then lse has for each document
+// `[query, rows]`, one document after the other.
+#define ATTENTION_FORWARD(WIDTH, NAME, APART)                                                            \
+    extern "C" __global__ void __launch_bounds__(128, 2) attention_forward_##NAME##_bf16(                \
         bf16 *out, float *lse, const bf16 *qkv, unsigned time, unsigned query, unsigned key_value,       \
-        unsigned window) {                                                                               \
-        attention::forward<WIDTH>(out, lse, qkv, {time, query, key_value, window});                      \
+        unsigned window, const unsigned *documents) {                                                    \
+        attention::forward<WIDTH, APART>(out, lse, qkv, {time, query, key_value, window}, documents);    \
     }
-ATTENTION_FORWARD(64)
-ATTENTION_FORWARD(128)
+ATTENTION_FORWARD(64, 64, false)
+ATTENTION_FORWARD(128, 128, false)
+ATTENTION_FORWARD(64, apart_64, true)
+ATTENTION_FORWARD(128, apart_128, true)

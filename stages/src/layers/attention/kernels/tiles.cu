@@ -53,18 +53,29 @@ struct Heads {
     }
 };
 
-// One vector of each row of a sequence, in `[batch, time, vectors * WIDTH]`. The block's z is the sequence.
+// The rows of a block: those of the document blockIdx.z if documents are APART, and of a sequence of `time`
+// rows otherwise. `documents` has the first row and the number of rows of each.
+template <bool APART> struct Document {
+    u64 first;
+    unsigned rows;
+
+    __forceinline__ Document(const unsigned *documents, unsigned time) {
+        first = APART ? documents[2 * blockIdx.z] : (u64)blockIdx.z * time;
+        rows = APART ? documents[2 * blockIdx.z + 1] : time;
+    }
+};
+
+// One vector of each row of a document, in `[rows, vectors * WIDTH]`, with some rows before it.
 template <int WIDTH, class T>
-__forceinline__ Rows<T> rows_of(T *numbers, unsigned vectors, unsigned vector, unsigned time) {
+__forceinline__ Rows<T> rows_of(T *numbers, unsigned vectors, unsigned vector, unsigned time, u64 before = 0) {
     const u64 stride = vectors * WIDTH;
-    const unsigned long long row = (unsigned long long)blockIdx.z * time;
-    return {numbers + row * stride + vector * WIDTH, stride, time};
+    return {numbers + before * stride + vector * WIDTH, stride, time};
 }
 
 // The keys of a key and value head. The values lie key_value vectors further.
 template <int WIDTH, class T>
-__forceinline__ Rows<T> keys_of(T *numbers, const Heads &heads, unsigned head) {
-    return rows_of<WIDTH>(numbers, heads.vectors(), heads.query + head, heads.time);
+__forceinline__ Rows<T> keys_of(T *numbers, const Heads &heads, unsigned head, u64 before = 0) {
+    return rows_of<WIDTH>(numbers, heads.vectors(), heads.query + head, heads.time, before);
 }
 
 // The address of a chunk of 8 numbers in a row of a tile.
