@@ -163,6 +163,16 @@ fn a_step_of_replicas_allocates_nothing() {
 }
 
 #[test]
+fn documents_that_are_kept_apart_allocate_nothing() {
+    let _alone = alone();
+    let recipe = gpt(2, 8);
+    let recipe = Recipe { data: Arc::new(Apart(Arc::clone(&recipe.data))), ..recipe };
+    for how in [Recompute::None, Recompute::Full] {
+        steady(&recipe, named("1f1b", 2, 8), how);
+    }
+}
+
+#[test]
 fn a_step_of_shards_allocates_nothing() {
     let _alone = alone();
     for make in [|| gpt(2, 8), || Recipe { data: source("long text"), ..recipe_of_mixtral(8, 4) }] {

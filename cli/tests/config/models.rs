@@ -78,7 +78,7 @@ fn keys_of_documents_are_refused_for_other_data() {
     let said = refused(parse("[data]\nkind = 'jsonl'\ntokenizer = 'x'\nloss_on = 'questions'"));
     has(&said, &["data.loss_on: expected `all` or `answers`"]);
     let said = refused(parse("[data]\nkind = 'jsonl'\ntokenizer = 'x'\npacking = 1"));
-    has(&said, &["data.packing: expected true or false, got 1"]);
+    has(&said, &["data.packing: expected \"joined\", \"single\", \"apart\", true or false, got 1"]);
 }
 
 #[test]
