@@ -5,7 +5,8 @@
 
 Needs torch, transformers, peft and safetensors. Each family gets a folder: the model as transformers saves it, and
 golden.safetensors with batches (x, y), logits, gradients of the mean loss, and the losses of 20 steps of AdamW on two
-batches in turn, in f32 on the CPU. Some have a folder lora inside: adapters as PEFT saves them, and the same numbers
+batches in turn, in f32 on the CPU. documents.safetensors has the same where the rows have several documents, which
+begin at `starts` and do not see each other. Some have a folder lora inside: adapters as PEFT saves them, and the same numbers
 with them, where only the adapters are trained. The folders are kept with the tests; this script makes them again.
 """
 import argparse
@@ -16,9 +17,11 @@ import shutil
 import peft
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 STEPS, BATCHES, ROWS, TIME, VOCAB = 20, 2, 4, 12, 96
+# The lengths of the documents in each row.
+DOCUMENTS = [[5, 7], [12], [1, 3, 8], [6, 1, 5]]
 SHARED = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, intermediate_size=48, max_position_embeddings=64,
               bos_token_id=None, eos_token_id=None, pad_token_id=None)
@@ -57,13 +60,13 @@ def in_file(name, grad):
             for part, numbers in zip(parts, of_expert.chunk(len(parts)))]
 
 
-def record(model, golden):
-    """Adds logits, gradients and the losses of 20 steps."""
+def record(model, golden, **inputs):
+    """Adds logits, gradients and the losses of the steps."""
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     optimizer = torch.optim.AdamW(parameters.values(), lr=3e-3, weight_decay=0.01)
     losses = []
     for step, (x, y) in enumerate(zip(golden["x"], golden["y"])):
-        logits = model(x, use_cache=False).logits
+        logits = model(x, use_cache=False, **inputs).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -76,6 +79,23 @@ def record(model, golden):
         optimizer.step()
     golden["losses"] = torch.tensor(losses)
     return f"loss {losses[0]:.4f} to {losses[-1]:.4f}"
+
+
+def make_documents(folder):
+    """Writes what a model computes of rows with several documents: positions from 0 in each, and a mask of blocks."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    recorded = load_file(folder / "golden.safetensors")
+    golden = {key: recorded[key][:6].contiguous() for key in "xy"}
+    starts = torch.tensor([[sum(row[:index]) for index, length in enumerate(row) for _ in range(length)]
+                           for row in DOCUMENTS])
+    places = torch.arange(TIME)
+    seen = (starts[:, :, None] <= places) & (places <= places[:, None])
+    seen &= places > places[:, None] - (getattr(model.config, "sliding_window", None) or TIME)
+    mask = torch.zeros(ROWS, 1, TIME, TIME).masked_fill(~seen[:, None], torch.finfo(torch.float32).min)
+    told = record(model, golden, position_ids=places - starts, attention_mask=mask)
+    golden["starts"] = starts
+    save_file(golden, folder / "documents.safetensors")
+    print(f"{folder.name}, documents apart: {told}")
 
 
 def shake(parameters):
@@ -124,6 +144,8 @@ def make(name, folder):
     save_file(golden, folder / "golden.safetensors")
     readable(folder)
     print(f"{name}: {told}")
+    make_documents(folder)
+    readable(folder)
     if name in LORA:
         make_lora(name, folder, golden)
 

@@ -2,9 +2,10 @@
 
 use pipewright::pretrained::start_from;
 use pipewright::stages::models::Rules;
-use pipewright::stages::{Shard, Training};
+use pipewright::stages::{Borders, Shape, Shard, Tensor, Training};
 
 use super::*;
+use crate::batches::Batches;
 
 #[test]
 fn logits_are_those_of_transformers() {
@@ -25,9 +26,63 @@ fn logits_are_those_of_transformers() {
     }
 }
 
+/// Micro-batches of a row each, with several documents.
+struct Documents {
+    batches: Arc<Batches>,
+    starts: Vec<Vec<u32>>,
+}
+
+impl DataSource for Documents {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        self.batches.micro_batch(step, micro_batch)
+    }
+
+    fn documents(&self, _: u64, micro_batch: MicroBatch) -> pipewright::Result<Option<Tensor>> {
+        let starts = self.starts[micro_batch.index()].clone();
+        Ok(Some(Tensor::from_ids(&[1, starts.len()], starts)?))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.batches.shapes()
+    }
+}
+
+#[test]
+fn documents_apart_are_trained_as_by_transformers() {
+    for family in FAMILIES {
+        let golden = Golden::of_documents(family);
+        let data = || Arc::new(Documents { batches: golden.batches(), starts: golden.starts() });
+        for (ranks, shards) in [(1, 1), (3, 1), (2, 2)] {
+            // Each shard has key and value heads.
+            if family != "llama3" || shards == 1 {
+                compare(family, &golden, data(), (ranks, shards));
+            }
+        }
+        let (_, mut builders) = stages(&folder(family), 1, 1);
+        let mut model = builders.remove(0).build().expect("its weights are read");
+        let borders = Borders::default();
+        model.keep_apart(&borders).expect("all layers can");
+        let mut logits = Vec::new();
+        for micro_batch in 0..4 {
+            let data = data();
+            let (input, _) = data.micro_batch(0, MicroBatch(micro_batch)).expect("recorded");
+            let at = ForwardContext { step: 0, micro_batch, mode: Mode::Evaluate };
+            let starts =
+                data.documents(0, MicroBatch(micro_batch)).expect("recorded").expect("there are some");
+            borders.set(at, starts).expect("they are right");
+            logits.extend_from_slice(model.forward(at, input).expect("it computes").0.f32());
+        }
+        assert_near(&logits, &golden.numbers("logits"), 1e-5, family);
+    }
+}
+
 /// Trains a family's model, and compares its losses and first gradients with those of transformers.
 fn is_trained_alike(family: &str, ranks: u32, shards: u32) {
     let golden = Golden::read(family);
+    compare(family, &golden, golden.batches(), (ranks, shards));
+}
+
+fn compare(family: &str, golden: &Golden, data: Arc<dyn DataSource>, (ranks, shards): (u32, u32)) {
     let expected = golden.numbers("losses");
     let what = format!("{family} in {ranks} stages of {shards} shards");
     let (architecture, stages) = stages(&folder(family), ranks, shards);
@@ -38,7 +93,7 @@ fn is_trained_alike(family: &str, ranks: u32, shards: u32) {
         .stages(stages)
         .shards(shards)
         .loss(CrossEntropy::default().with_shard_groups(shards).expect("a power of two"))
-        .data(golden.batches() as Arc<dyn DataSource>)
+        .data(data)
         .optimizer(recorder)
         .learning_rate(LearningRate::Constant(3e-3))
         .pin(false)

@@ -48,7 +48,25 @@ impl Golden {
     }
 
     pub(crate) fn read_in(folder: &Path) -> Self {
-        Self(fs::read(folder.join("golden.safetensors")).expect("it is kept with the tests"))
+        Self::read_file(&folder.join("golden.safetensors"))
+    }
+
+    /// What a family's model computes of rows with several documents.
+    pub(crate) fn of_documents(family: &str) -> Self {
+        Self::read_file(&folder(family).join("documents.safetensors"))
+    }
+
+    fn read_file(path: &Path) -> Self {
+        Self(fs::read(path).expect("it is kept with the tests"))
+    }
+
+    /// Where the documents of each row begin.
+    pub(crate) fn starts(&self) -> Vec<Vec<u32>> {
+        let tensors = SafeTensors::deserialize(&self.0).expect("whole");
+        let view = tensors.tensor("starts").expect("it has documents");
+        let starts = view.data().as_chunks::<8>().0.iter();
+        let starts: Vec<u32> = starts.map(|start| i64::from_le_bytes(*start) as u32).collect();
+        starts.chunks(view.shape()[1]).map(<[u32]>::to_vec).collect()
     }
 
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
