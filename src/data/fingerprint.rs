@@ -46,7 +46,7 @@ impl Fingerprint {
     pub fn of_sample(name: &str, input: &Tensor, target: &Tensor) -> Self {
         Self {
             name: name.to_owned(),
-            contents: of_tensors(input, target),
+            contents: of_tensors([input, target]),
             batches: "known by micro-batch 0 of step 0".to_owned(),
             is_sample: true,
             part: None,
@@ -109,10 +109,9 @@ impl fmt::Display for Fingerprint {
 }
 
 /// The checksum of a micro-batch.
-pub(super) fn of_tensors(input: &Tensor, target: &Tensor) -> Checksum {
+pub(super) fn of_tensors<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Checksum {
     let mut checksum = ChecksumBuilder::new();
-    add(&mut checksum, input);
-    add(&mut checksum, target);
+    tensors.into_iter().for_each(|tensor| add(&mut checksum, tensor));
     checksum.checksum()
 }
 

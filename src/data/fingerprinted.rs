@@ -80,7 +80,8 @@ impl Summed {
 impl DataSource for Summed {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
         let (input, target) = self.source.micro_batch(step, micro_batch)?;
-        let sum = of_tensors(&input, &target);
+        let starts = self.source.documents(step, micro_batch)?;
+        let sum = of_tensors([&input, &target].into_iter().chain(&starts));
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         sums.insert((step, micro_batch), sum);
         Ok((input, target))

@@ -95,17 +95,25 @@ impl Sequences {
                 SampleOrder::Shuffled { .. } => "training",
                 SampleOrder::InOrder => "validation",
             };
+            let longer = match all.longer() {
+                0 => String::new(),
+                longer => format!(" ({longer} are left out, because they are longer than data.seq = {seq})"),
+            };
             return Err(DataError::new(format!(
-                "{name}: none of its {count} documents is for {purpose}, or they have no tokens; \
+                "{name}: none of its {count} documents is for {purpose}, or they have no tokens{longer}; \
                  data.validation says how many are kept for validation"
             ))
             .into());
         }
         all.without_target = all.count_without_target()?;
         if all.without_target == all.count() {
+            let within = match all.layout {
+                Layout::Joined | Layout::Apart(..) => String::new(),
+                Layout::Single => format!(", within data.seq = {seq} tokens"),
+            };
             return Err(DataError::new(format!(
-                "{name}: no token is a target: with data.loss_on = \"answers\", a message of the role \
-                 \"assistant\" has to begin within data.seq = {seq} tokens"
+                "{name}: no token is a target: with data.loss_on = \"answers\", there has to be a message of \
+                 the role \"assistant\"{within}"
             ))
             .into());
         }

@@ -20,9 +20,9 @@ pub trait DataSource: Send + Sync + 'static {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)>;
 
     /// Where the documents of a micro-batch begin, if a row can have several and none may see another:
-    /// `ids[rows, time]`, for each token the place in its row of the first token of its document. Either for
-    /// every micro-batch or for none. Each rank of a pipeline asks for them, so they should take little time.
-    /// The default: all of a row is one.
+    /// `ids[rows, time]`, for each token the place in its row of the first token of its document. `None`: all
+    /// of a row is one, which is the default. Each rank of a pipeline asks for them, so they should take
+    /// little time. A source around another one passes the call on.
     ///
     /// # Errors
     /// As [`DataSource::micro_batch`].

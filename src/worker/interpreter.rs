@@ -43,7 +43,7 @@ pub(crate) struct Worker<S: Stage> {
     pub(super) gathered: HashMap<(StageId, usize), Vec<f32>>,
     /// The other shards of the rank, if there are several.
     pub(super) team: Option<TeamEnd>,
-    /// Where the documents of micro-batches begin, for the stages. `None` if the data does not say.
+    /// Where the documents of micro-batches begin, for the stages. `None` if no data has said so yet.
     pub(super) borders: Option<Borders>,
     /// Build the rank's stages.
     pub(super) builders: Vec<(StageId, StageBuilder<S>)>,

@@ -1,14 +1,15 @@
 //! What a compute pass, a send, a receive and a move of activations to the host and back do on a rank.
 
 use std::any::Any;
+use std::sync::Arc;
 
-use pipewright_stages::{Mode, Offloaded, Shape, Stage, Tensor};
+use pipewright_stages::{Borders, Mode, Offloaded, Shape, Stage, Tensor};
 
 use super::Worker;
 use super::chunk::{Counted, chunk_of};
 use super::execution::Execution;
 use super::progress::WaitsFor;
-use crate::error::{Error, Finding, LaunchError, Problem, Result};
+use crate::error::{DataError, Error, Finding, Problem, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow, Move, MoveStep};
@@ -94,23 +95,34 @@ impl<S: Stage> Worker<S> {
         progress.during(WaitsFor::Data, || run.fetch(cell))
     }
 
-    /// Tells the rank's stages where the documents of a micro-batch begin.
+    /// Tells the rank's stages where the documents of a micro-batch begin. Evaluations take their data from any
+    /// source, and all have the same steps and numbers of micro-batches. So what one of them has said does not
+    /// count for another.
     fn set_borders(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let ctx = run.context(cell);
-        if self.borders.as_ref().is_some_and(|borders| borders.has(ctx)) {
+        let is_known = |borders: &Borders| run.mode == Mode::Train && borders.has(ctx);
+        if self.borders.as_ref().is_some_and(is_known) {
             return Ok(());
         }
+        let (step, micro_batch) = (run.step, run.micro_batch(cell));
         let source = run.source.unwrap_or(self.plan.data.as_ref());
         let progress = &self.meter.progress;
-        let asked = progress.during(WaitsFor::Data, || source.documents(run.step, run.micro_batch(cell)));
-        match (asked?, &self.borders) {
+        let asked = progress.during(WaitsFor::Data, || source.documents(step, micro_batch));
+        let failed = |source| DataError::Source { step, micro_batch, source: Arc::new(source) };
+        match (asked.map_err(failed)?, &self.borders) {
             (Some(starts), Some(borders)) => Ok(borders.set(ctx, starts)?),
-            (None, _) => Ok(()),
-            (Some(_), None) => Err(LaunchError::new(format!(
-                "{} keeps documents apart, and the data of the training does not: keep them apart in both",
-                source.describe()
-            ))
-            .into()),
+            (Some(starts), None) => {
+                let borders = Borders::default();
+                borders.set(ctx, starts)?;
+                self.chunks.iter_mut().try_for_each(|chunk| chunk.stage.keep_apart(&borders))?;
+                self.borders = Some(borders);
+                Ok(())
+            }
+            (None, Some(borders)) => {
+                borders.remove(ctx);
+                Ok(())
+            }
+            (None, None) => Ok(()),
         }
     }
 

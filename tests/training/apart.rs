@@ -27,19 +27,38 @@ fn every_schedule_and_way_to_recompute_keeps_documents_apart() {
     }
 }
 
+/// Evaluations keep documents apart, or not, as their own data says, whatever other data has said before.
 #[test]
-fn an_evaluation_keeps_documents_apart_and_its_data_may_do_so_only_if_the_training_s_does() {
-    let recipe = apart(llama(1));
-    let score = |stages| {
-        recipe.pipeline(stages, "1f1b").evaluate(Arc::clone(&recipe.data), 3).expect("it evaluates").loss
+fn each_evaluation_goes_by_its_own_data() {
+    let (joined, apart) = (llama(1), apart(llama(1)));
+    let of = |training: &Recipe, stages| {
+        let mut pipeline = training.pipeline(stages, "1f1b");
+        let mut loss = |recipe: &Recipe, count| {
+            pipeline.evaluate(Arc::clone(&recipe.data), count).expect("it evaluates").loss
+        };
+        [loss(&apart, 1), loss(&joined, 1), loss(&apart, 3), loss(&joined, 3), loss(&apart, 1)]
     };
-    assert_eq!(score(1), score(3));
-    let joined = llama(1);
-    let mut pipeline = joined.pipeline(2, "1f1b");
-    assert_ne!(pipeline.evaluate(Arc::clone(&joined.data), 3).expect("it evaluates").loss, score(1));
-    let error =
-        pipeline.evaluate(Arc::clone(&recipe.data), 3).expect_err("its stages do not expect documents");
-    has(&error.to_string(), &["keeps documents apart, and the data of the training does not"]);
+    let expected = of(&joined, 1);
+    assert!(expected[0] != expected[1] && expected[0] == expected[4], "{expected:?}");
+    for stages in [1, 3] {
+        assert_eq!(of(&joined, stages), expected);
+        assert_eq!(of(&apart, stages), expected);
+    }
+}
+
+/// A text is one document, also after an evaluation of rows that have several.
+#[test]
+fn a_text_is_written_as_one_document() {
+    let recipe = apart(gpt_tied(1));
+    let tokens: Vec<u32> = (0..recipe.data.shapes().0.last() as u32).collect();
+    let score = |evaluates: bool| {
+        let mut pipeline = recipe.pipeline(2, "1f1b");
+        if evaluates {
+            pipeline.evaluate(Arc::clone(&recipe.data), 1).expect("it evaluates");
+        }
+        pipeline.next_scores(0, &tokens).expect("it writes")
+    };
+    assert_eq!(score(true), score(false));
 }
 
 #[test]

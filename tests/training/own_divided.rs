@@ -23,12 +23,12 @@ struct Squares {
 impl Squares {
     fn new(sharding: Sharding) -> StageResult<Self> {
         let division = Division::new(sharding, INNER, &[1])?;
-        let part = |name: &str| {
+        let part = |name: &str| -> StageResult<Parameter> {
             let mut parameter = Parameter::new(name, &[INNER, WIDTH], Init::Normal(0.3), 1);
-            parameter.divide_rows(&division);
-            parameter
+            parameter.divide_rows(&division)?;
+            Ok(parameter)
         };
-        Ok(Self { up: part("squares.up"), down: part("squares.down"), division, team: None })
+        Ok(Self { up: part("squares.up")?, down: part("squares.down")?, division, team: None })
     }
 
     /// All rows, of this shard's.
@@ -169,4 +169,7 @@ fn parts_of_other_groups_are_refused() {
         &["3 parts of a sum", "this shard has 4 groups"],
     );
     assert!(division.sum_of_groups(vec![zeros(2), zeros(2), zeros(1), zeros(2)]).is_err(), "other rows");
+    let mut other = Parameter::new("other", &[7, 3], Init::Normal(0.3), 1);
+    let said = other.divide_rows(&division).expect_err("seven rows").to_string();
+    has(&said, &["`other` has 7 rows, and its division 8 places"]);
 }

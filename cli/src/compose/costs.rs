@@ -207,8 +207,8 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
     })
 }
 
-/// The config with which layers are measured: with all shards of a rank if each has a GPU or a core, and with
-/// whole layers otherwise.
+/// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone, and
+/// with whole layers otherwise.
 ///
 /// # Errors
 /// When its schedule cannot be made.
@@ -216,10 +216,14 @@ pub fn to_measure(config: &Config) -> Result<Config> {
     let mut config = config.clone();
     let ranks = unfitted(&config)?.ranks() as usize;
     let pipeline = &mut config.pipeline;
-    let threads = ranks * pipeline.shards as usize * pipeline.threads_per_rank;
-    if pipeline.shards > 1 && !pipeline.devices.has_gpu() && threads > Cpu::here().threads {
+    let all = ranks * pipeline.shards as usize;
+    let have_their_own = match pipeline.devices.gpus().len() {
+        0 => all * pipeline.threads_per_rank <= Cpu::here().threads,
+        gpus => all <= gpus,
+    };
+    if pipeline.shards > 1 && !have_their_own {
         pipeline.shards = 1;
-        pipeline.devices.0 = vec![Device::Cpu];
+        pipeline.devices = pipeline.devices.shared_by(ranks);
     }
     Ok(config)
 }
@@ -246,8 +250,8 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     add("data", &|key| ["kind", "seq"].contains(&key));
     add("lora", &|key| key != "path");
     // How long documents are says how much of a sequence a token sees.
-    let is_apart = config.data.kind.has_documents() && matches!(config.data.packing(), Packing::Apart(_));
-    add("data", &|key| is_apart && ["path", "packing", "loss_on", "longer"].contains(&key));
+    let is_apart = config.data.kind.has_documents() && matches!(config.packing(), Packing::Apart(_));
+    add("data", &|key| is_apart && ["packing", "longer"].contains(&key));
     add("optimizer", &|key| ["kind", "groups"].contains(&key));
     let rows = config.micro_batch_size().to_string();
     settings.insert("pipeline.micro_batch_size".to_owned(), rows);

@@ -264,7 +264,7 @@ impl Opened {
                 (Arc::new(windows), String::new())
             }
             Self::Documents(documents) => {
-                let (documents, packing) = (Arc::clone(documents), config.data.packing());
+                let (documents, packing) = (Arc::clone(documents), config.packing());
                 let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
                 let what = match packing {
                     Packing::Apart(Longer::LeaveOut) => "left out",
@@ -277,7 +277,9 @@ impl Opened {
                 };
                 let empty = match packing {
                     Packing::Joined => String::new(),
-                    _ => format!(", {:.1} % of their places empty", 100.0 * all.padding()),
+                    Packing::Single | Packing::Apart(_) => {
+                        format!(", {:.1} % of their places empty", 100.0 * all.padding())
+                    }
                 };
                 let more = format!("; {} sequences for training{empty}{longer}", all.count());
                 let more = more + &without_target(&all, "training");
@@ -308,7 +310,7 @@ impl Opened {
                 (Arc::new(windows), micro_batches, String::new())
             }
             Self::Documents(documents) => {
-                let packing = config.data.packing();
+                let packing = config.packing();
                 let sequences = Sequences::in_order(Arc::clone(documents), span, packing, (rows, seq))?;
                 let micro_batches = all(sequences.count().min(VALIDATION_WINDOWS));
                 let more = without_target(&sequences, "validation");

@@ -9,7 +9,7 @@ use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, LearningRateSchedule, SyncKind};
 use crate::error::Result;
-use pipewright::data::Share;
+use pipewright::data::{Longer, Packing, Share};
 
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
@@ -78,6 +78,11 @@ fn bounds(config: &Config) -> Result<()> {
 }
 
 fn data(config: &Config) -> Result<()> {
+    let longer_counts = config.data.longer == Longer::Cut || matches!(config.packing(), Packing::Apart(_));
+    config.require(longer_counts, "data.longer", || {
+        "only documents that are kept apart can be left out or refused: set data.packing to \"apart\""
+            .to_owned()
+    })?;
     let data = &config.data;
     let takes_images = !config.reads_tokens();
     config.require(takes_images == data.kind.has_images(), "data.kind", || {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key::{SEQUENCE, section};
 use super::values::Paths;
-use pipewright::data::{Longer, LossOn, Packing, Share, Template, Width};
+use pipewright::data::{Longer, LossOn, Share, Template, Width};
 
 /// Kinds of data.
 const DOCUMENTS: &[&str] = &["jsonl", "parquet"];
@@ -69,12 +69,12 @@ section! {
         /// `"single"` (or `false`): each has one of its own. `"apart"`: a sequence has several whole ones,
         /// and they do not see each other.
         packing: Option<PackingBy> = None => [
-            only("kind", DOCUMENTS), unset("`\"apart\"` with `loss_on = \"answers\"`, else `\"joined\"`"),
+            only("kind", DOCUMENTS), unset("`\"apart\"` with `loss_on = \"answers\"`, if the model is no `stack`; else `\"joined\"`"),
             page("documents.md#documents-apart"),
         ],
         /// packing `"apart"`: what becomes of a document that is longer than `seq`. `"cut"`: several
         /// documents. `"leave-out"`: nothing. `"refuse"`: the data is refused.
-        longer: Longer = Longer::Cut => [only("packing", &["apart"])],
+        longer: Longer = Longer::Cut => [only("kind", DOCUMENTS)],
         /// idx: the file of labels, when its name does not follow from the name of the images.
         labels: Option<PathBuf> = None => [only("kind", &["idx"]), unset("by name")],
         /// cifar10: training images are moved and flipped at random.
@@ -135,18 +135,6 @@ impl From<PackingForm> for PackingBy {
             PackingForm::Flag(true) | PackingForm::Word(PackingWord::Joined) => Self::Joined,
             PackingForm::Flag(false) | PackingForm::Word(PackingWord::Single) => Self::Single,
             PackingForm::Word(PackingWord::Apart) => Self::Apart,
-        }
-    }
-}
-
-impl Data {
-    /// How documents become sequences. Answers are learnt from chats, which have nothing to do with each
-    /// other.
-    pub fn packing(&self) -> Packing {
-        match (self.packing, self.loss_on) {
-            (Some(PackingBy::Joined), _) | (None, LossOn::All) => Packing::Joined,
-            (Some(PackingBy::Single), _) => Packing::Single,
-            (Some(PackingBy::Apart), _) | (None, LossOn::Answers) => Packing::Apart(self.longer),
         }
     }
 }

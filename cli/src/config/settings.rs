@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
-use pipewright::data::LossOn;
+use pipewright::data::{LossOn, Packing};
 use pipewright::groups::GradientGroups;
 use pipewright::stages::{Shard, Sharding};
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::data::{Data, DataKind};
+use super::data::{Data, DataKind, PackingBy};
 use super::key::Key;
 use super::keys;
 use super::kinds;
@@ -61,6 +61,7 @@ impl Config {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
         config.pipeline.shard_groups = Some(self.shard_groups());
+        config.data.packing = Some(self.packing_by());
         config.counting()
     }
 
@@ -103,13 +104,33 @@ impl Config {
         given.unwrap_or_else(|| GradientGroups::usual(self.pipeline.replicas))
     }
 
+    /// How documents become sequences, in the config's word. Answers are learnt from chats, which have
+    /// nothing to do with each other. Layers of a stack may not be able to keep them apart.
+    pub(super) fn packing_by(&self) -> PackingBy {
+        let usual = match (self.data.loss_on, self.model.kind) {
+            (LossOn::Answers, kind) if kind != ModelKind::Stack => PackingBy::Apart,
+            _ => PackingBy::Joined,
+        };
+        self.data.packing.unwrap_or(usual)
+    }
+
+    /// How documents become sequences.
+    pub fn packing(&self) -> Packing {
+        match self.packing_by() {
+            PackingBy::Joined => Packing::Joined,
+            PackingBy::Single => Packing::Single,
+            PackingBy::Apart => Packing::Apart(self.data.longer),
+        }
+    }
+
     /// The number of groups in which sums over divided weights are added up.
     pub fn shard_groups(&self) -> u32 {
         self.pipeline.shard_groups.unwrap_or(self.pipeline.shards)
     }
 
     /// The config of a run that goes on: where it does not say how gradients, and sums over what shards
-    /// divide, are grouped, they are grouped as in the config that the run was `saved` with.
+    /// divide, are grouped, they are grouped as in the config that the run was `saved` with. The same holds
+    /// for how documents become sequences.
     ///
     /// # Errors
     /// When there are more replicas or shards than the run has groups.
@@ -119,6 +140,10 @@ impl Config {
             let groups = saved.as_ref().and_then(|saved| saved.get("pipeline")?.get(key)?.as_integer());
             groups.and_then(|groups| u32::try_from(groups).ok()).or(older)
         };
+        // So are documents put into sequences as they were. A run of an earlier version has `true` or `false`.
+        let packing = saved.as_ref().and_then(|saved| saved.get("data")?.get("packing").cloned());
+        let packing = packing.and_then(|packing| packing.try_into().ok());
+        self.data.packing = self.data.packing.or(packing);
         let pipeline = &mut self.pipeline;
         pipeline.gradient_groups = pipeline.gradient_groups.or_else(|| kept("gradient_groups", None));
         // A run of an earlier version has one.
@@ -282,6 +307,7 @@ impl Config {
     /// indices, and the staleness that replicas may have.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
+        config.data.packing = Some(self.packing_by());
         config.pipeline.micro_batch_size = Some(self.micro_batch_size());
         config.pipeline.batch_size = None;
         // Reductions are as a server without staleness.

@@ -109,6 +109,15 @@ fn documents_are_kept_apart_in_any_cut_and_after_a_stop() {
     train(&place, &[&parts[..], &["--steps", "3"]].concat());
     let others = ["--set", "pipeline.stages=1", "--set", "pipeline.replicas=2", "--resume"];
     assert_eq!(train(&place, &[&parts[..], &others].concat()).hash(), whole.hash());
+    let loss = |run: &str| {
+        let said = place.run(&["evaluate", run]).done().stdout();
+        said.split("loss ").nth(1).unwrap_or_else(|| panic!("{said}")).split(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(loss("runs/whole"), loss("runs/parts"));
+    // Texts that are written beside do not see what an evaluation has left.
+    let sampled = ["--set", "train.sample_every=1", "--set", "train.validation_micro_batches=1"];
+    let sampled = train(&place, &[&["--run-dir", "runs/sampled"], sets, &sampled].concat());
+    assert_eq!(sampled.hash(), whole.hash());
     let joined =
         train(&place, &["--set", "data.seq=96", "--set", "data.loss_on=all", "--run-dir", "runs/joined"]);
     assert_ne!(joined.hash(), whole.hash());
@@ -122,7 +131,9 @@ fn documents_are_kept_apart_in_any_cut_and_after_a_stop() {
     has(&with("cut").done().stdout(), &["36 documents are longer than data.seq = 20: cut"]);
     has(&with("refuse").refused(), &["chats.jsonl`: document ", "data.longer = \"cut\" or \"leave-out\""]);
     let refused = |set: &str| place.run_with(&["train", "chats.toml"], &[set]).refused();
-    has(&refused("data.longer=cut"), &["data.longer", "data.packing"]);
+    let said =
+        place.run_with(&["train", "chats.toml"], &["data.longer=refuse", "data.packing=joined"]).refused();
+    has(&said, &["data.longer: only documents that are kept apart can be left out or refused"]);
     has(
         &refused("data.packing=tight"),
         &["data.packing", "\"joined\", \"single\", \"apart\", true or false"],

@@ -83,3 +83,32 @@ fn gradient_groups_follow_the_replicas_and_stay_those_of_a_run() {
     let said = resumed(&["replicas=5"]).expect_err("too many").to_string();
     has(&said, &["pipeline.replicas: 5 replicas cannot share 4 gradient groups"]);
 }
+
+#[test]
+fn documents_become_sequences_by_what_is_learnt_and_stay_those_of_a_run() {
+    let config = |sets: &[&str]| {
+        let sets: Vec<String> = sets.iter().map(|set| format!("data.{set}")).collect();
+        let file = "[data]\nkind = 'jsonl'\ntokenizer = 'x'\npath = 'y'\n";
+        Config::parse("my.toml", file, &[], &sets).expect("a config")
+    };
+    let apart = Packing::Apart(Longer::Cut);
+    let answers = "loss_on=answers";
+    for (sets, expected) in [
+        (&[][..], Packing::Joined),
+        (&[answers], apart),
+        (&["packing=apart"], apart),
+        (&["packing=apart", "longer=leave-out"], Packing::Apart(Longer::LeaveOut)),
+        (&[answers, "longer=refuse"], Packing::Apart(Longer::Refuse)),
+        (&[answers, "packing=true"], Packing::Joined),
+        (&[answers, "packing=false"], Packing::Single),
+    ] {
+        assert_eq!(config(sets).packing(), expected, "{sets:?}");
+        let saved = config(sets).resolved_toml().expect("text");
+        let again = Config::parse("saved.toml", &saved, &[], &[]).expect("it was written");
+        assert_eq!(again.packing(), expected, "{saved}");
+        assert!(again.changes_from(&config(sets)).expect("comparable").is_empty(), "{sets:?}");
+    }
+    // A run of an earlier version goes on as it was begun.
+    let resumed = config(&[answers]).grouped_as("[data]\npacking = true").expect("it fits");
+    assert_eq!(resumed.packing(), Packing::Joined);
+}

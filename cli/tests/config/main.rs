@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use has::has;
-use pipewright::data::Share;
+use pipewright::data::{Longer, Packing, Share};
 use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{RecomputedStage, Sequential, StageBuilder};

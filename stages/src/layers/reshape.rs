@@ -4,7 +4,6 @@ use crate::error::{Error, Result, check_numbers};
 use crate::shape::{MAX_DIMS, Shape};
 use crate::shards::Team;
 use crate::stage::ForwardContext;
-use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -95,11 +94,6 @@ impl Layer for Flatten {
 
     /// It treats each row alone.
     fn join(&mut self, _team: &Team) -> Result<()> {
-        Ok(())
-    }
-
-    /// It treats each row alone.
-    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::cpu::softmax;
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
+use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
@@ -45,6 +46,11 @@ impl Layer for Softmax {
             return Ok(*input);
         }
         Err(Error::shape("f32[.., width]", input))
+    }
+
+    /// It treats each row alone.
+    fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::cpu::lanes::sum_of_squares;
 use crate::cuda::Together;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::parameter::cut::{Cut, How};
 use crate::parameter::description::PIECE;
@@ -114,8 +114,19 @@ impl Parameter {
     /// Keeps this shard's rows: its places of the first dimension, which is divided. For a layer of one's
     /// own, after [`Parameter::new`] and before anything else. The norm of the gradient has the same bits
     /// for any number of shards.
-    pub fn divide_rows(&mut self, division: &Division) {
+    ///
+    /// # Errors
+    /// When the parameter has not as many rows as the division has places.
+    pub fn divide_rows(&mut self, division: &Division) -> Result<()> {
+        let (rows, places) = (self.dims[0], division.of_whole().len());
+        if rows != places {
+            return Err(Error::new(format!(
+                "`{}` has {rows} rows, and its division {places} places: they have to be equal",
+                self.name()
+            )));
+        }
         self.divide(true, division);
+        Ok(())
     }
 
     /// Says that the first dimension, or else the last one, is divided among shards. Its pieces are then

@@ -218,6 +218,12 @@ impl Team {
     pub fn sum(&self, partial: &Tensor) -> Result<Tensor> {
         let width = partial.shape().last();
         self.check_all(partial.shape(), width)?;
+        if partial.dtype() != DType::F32 {
+            return Err(Error::new(format!(
+                "a part of a sum over shards is in {}: give it in f32",
+                partial.dtype()
+            )));
+        }
         let parts: Result<Each> = (0..self.shard.of).map(|shard| partial.rows(self.rows_of(shard))).collect();
         let rows = self.own_rows().len();
         let mut parts = self.each(parts?, |_| [rows, width])?;

@@ -64,9 +64,17 @@ impl Borders {
         self.0.borrow().iter().any(|entry| entry.ctx == ctx)
     }
 
-    /// The starts of a micro-batch with this many rows and tokens of each. `None` if all tokens of a row are
-    /// one document.
-    pub(crate) fn of(&self, ctx: ForwardContext, [rows, time]: [usize; 2]) -> Result<Option<Tensor>> {
+    /// All tokens of each row of a micro-batch are one document.
+    pub fn remove(&self, ctx: ForwardContext) {
+        self.0.borrow_mut().retain(|entry| entry.ctx != ctx);
+    }
+
+    /// The starts of a micro-batch, as [`Borders::set`] has them, if it has this many rows and tokens of each.
+    /// `None` if all tokens of a row are one document.
+    ///
+    /// # Errors
+    /// When the starts are for other rows.
+    pub fn of(&self, ctx: ForwardContext, [rows, time]: [usize; 2]) -> Result<Option<Tensor>> {
         let all = self.0.borrow();
         let Some(entry) = all.iter().find(|entry| entry.ctx == ctx) else {
             return Ok(None);
@@ -231,6 +239,8 @@ mod tests {
             borders.set(training(1, micro_batch), ids([1, 2], &[0, 0])).expect("they are right");
         }
         assert!(borders.has(training(1, 0)) && !borders.has(later));
+        borders.remove(training(1, 1));
+        assert!(!borders.has(training(1, 1)) && borders.has(training(1, 2)));
         borders.set(training(2, 0), ids([1, 2], &[0, 1])).expect("they are right");
         assert!(!borders.has(training(1, 0)), "of the step before");
     }

@@ -212,8 +212,8 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// When documents cannot be kept apart. The default always fails.
     fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Err(Error::new(
-            "this layer cannot keep documents apart: it lacks `Layer::keep_apart`; give each document a \
-             sequence of its own",
+            "this layer cannot keep documents apart: it lacks `Layer::keep_apart`; join the documents of a \
+             sequence, or give each a sequence of its own (`data.packing`)",
         ))
     }
 

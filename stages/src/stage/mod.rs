@@ -85,8 +85,8 @@ pub trait Stage: 'static {
     /// When documents cannot be kept apart. The default always fails.
     fn keep_apart(&mut self, _borders: &Borders) -> Result<()> {
         Err(Error::new(
-            "this stage cannot keep documents apart: it lacks `Stage::keep_apart`; give each document a \
-             sequence of its own",
+            "this stage cannot keep documents apart: it lacks `Stage::keep_apart`; join the documents of a \
+             sequence, or give each a sequence of its own (`data.packing`)",
         ))
     }
 

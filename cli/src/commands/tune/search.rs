@@ -68,6 +68,11 @@ impl Search {
         matches!(self.costs, CostsOf::File(_))
     }
 
+    /// Whether there are several numbers of shards.
+    pub(super) fn has_shards_to_compare(&self) -> bool {
+        self.shapes.windows(2).any(|pair| pair[0][2] != pair[1][2])
+    }
+
     /// Whether memory is limited.
     pub(super) fn is_limited(&self) -> bool {
         self.memory.is_some() || self.device_memory.is_some()

@@ -87,7 +87,7 @@ fn check_deep(count: usize) -> Result<()> {
     match count > MOST_DEEP {
         false => Ok(()),
         true => Err(Error::new(format!(
-            "{count} sequences at once are too many for a GPU's attention, which takes \
+            "{count} sequences or documents at once are too many for a GPU's attention, which takes \
              {MOST_DEEP}: choose smaller micro-batches"
         ))),
     }

@@ -93,6 +93,32 @@ impl Attention {
         self.borders.as_ref().map_or(Ok(None), |borders| borders.on_gpu(gpu, ctx, rows))
     }
 
+    /// The forward pass. The documents of the rows begin at `starts`.
+    fn attend(&self, ctx: ForwardContext, input: Tensor, starts: Option<&Tensor>) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = input.beside(shape.dims())?;
+        let sums = [shape.dims()[0], self.heads.query, shape.dims()[1]];
+        let mut lse = input.f32_beside(&sums)?;
+        let sizes = self.sizes(&shape);
+        let spans = Spans { time: sizes.time, starts: starts.map(Tensor::ids) };
+        match (input.gpu()?, input.dtype()) {
+            (Some(gpu), _) => {
+                let documents = match starts {
+                    Some(_) => self.documents(&gpu, ctx, &shape)?,
+                    None => None,
+                };
+                gpu.attention_forward([&output, &lse, &input], sizes, documents.as_deref())?;
+            }
+            (None, DType::F32) => {
+                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), sizes, spans);
+            }
+            (None, DType::Bf16) => {
+                half_attention::forward(output.bf16_mut(), lse.f32_mut(), input.bf16(), sizes, spans);
+            }
+        }
+        Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
+    }
+
     fn sizes(&self, shape: &Shape) -> Sizes {
         Sizes {
             time: shape.dims()[1],
@@ -139,26 +165,8 @@ impl Layer for Attention {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let shape = self.output_shape(input.shape())?;
-        let starts = self.starts(ctx, &shape)?;
-        let mut output = input.beside(shape.dims())?;
-        let sums = [shape.dims()[0], self.heads.query, shape.dims()[1]];
-        let mut lse = input.f32_beside(&sums)?;
-        let sizes = self.sizes(&shape);
-        let spans = Spans { time: sizes.time, starts: starts.as_ref().map(Tensor::ids) };
-        match (input.gpu()?, input.dtype()) {
-            (Some(gpu), _) => {
-                let documents = self.documents(&gpu, ctx, &shape)?;
-                gpu.attention_forward([&output, &lse, &input], sizes, documents.as_deref())?;
-            }
-            (None, DType::F32) => {
-                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), sizes, spans);
-            }
-            (None, DType::Bf16) => {
-                half_attention::forward(output.bf16_mut(), lse.f32_mut(), input.bf16(), sizes, spans);
-            }
-        }
-        Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
+        let starts = self.starts(ctx, &self.output_shape(input.shape())?)?;
+        self.attend(ctx, input, starts.as_ref())
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
@@ -180,7 +188,7 @@ impl Layer for Attention {
         }
         self.had = past + sizes.time;
         if past == 0 {
-            return Ok(self.forward(WRITING, input)?.0);
+            return Ok(self.attend(WRITING, input, None)?.0);
         }
         let mut output = input.beside(shape.dims())?;
         match gpu {
