@@ -95,9 +95,9 @@ impl<S: Stage> Worker<S> {
         progress.during(WaitsFor::Data, || run.fetch(cell))
     }
 
-    /// Tells the rank's stages where the documents of a micro-batch begin. Evaluations take their data from any
-    /// source, and all have the same steps and numbers of micro-batches. So what one of them has said does not
-    /// count for another.
+    /// Tells the rank's stages where the documents of a micro-batch begin. Evaluations take their data from
+    /// any source, and all have the same steps and numbers of micro-batches. So what the source of one of
+    /// them has said does not count for another.
     fn set_borders(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let ctx = run.context(cell);
         let is_known = |borders: &Borders| run.mode == Mode::Train && borders.has(ctx);

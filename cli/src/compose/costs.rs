@@ -207,8 +207,8 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
     })
 }
 
-/// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone, and
-/// with whole layers otherwise.
+/// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone,
+/// and with whole layers otherwise.
 ///
 /// # Errors
 /// When its schedule cannot be made.

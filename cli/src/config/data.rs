@@ -69,7 +69,8 @@ section! {
         /// `"single"` (or `false`): each has one of its own. `"apart"`: a sequence has several whole ones,
         /// and they do not see each other.
         packing: Option<PackingBy> = None => [
-            only("kind", DOCUMENTS), unset("`\"apart\"` with `loss_on = \"answers\"`, if the model is no `stack`; else `\"joined\"`"),
+            only("kind", DOCUMENTS),
+            unset("`\"joined\"`; with `loss_on = \"answers\"` `\"apart\"`, but not for a `stack`"),
             page("documents.md#documents-apart"),
         ],
         /// packing `"apart"`: what becomes of a document that is longer than `seq`. `"cut"`: several

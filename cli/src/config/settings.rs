@@ -140,7 +140,7 @@ impl Config {
             let groups = saved.as_ref().and_then(|saved| saved.get("pipeline")?.get(key)?.as_integer());
             groups.and_then(|groups| u32::try_from(groups).ok()).or(older)
         };
-        // So are documents put into sequences as they were. A run of an earlier version has `true` or `false`.
+        // A run of an earlier version has `true` or `false`.
         let packing = saved.as_ref().and_then(|saved| saved.get("data")?.get("packing").cloned());
         let packing = packing.and_then(|packing| packing.try_into().ok());
         self.data.packing = self.data.packing.or(packing);

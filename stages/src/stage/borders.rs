@@ -69,7 +69,7 @@ impl Borders {
         self.0.borrow_mut().retain(|entry| entry.ctx != ctx);
     }
 
-    /// The starts of a micro-batch, as [`Borders::set`] has them, if it has this many rows and tokens of each.
+    /// The starts of a micro-batch with this many rows and tokens of each, as [`Borders::set`] has them.
     /// `None` if all tokens of a row are one document.
     ///
     /// # Errors

@@ -252,8 +252,8 @@ fn more_sequences_than_a_grid_is_deep_are_refused_by_fused_kernels() {
         return;
     }
     let said = refusal(DType::Bf16, [65_536, 1, 64]);
-    let expected = "65536 sequences or documents at once are too many for a GPU's attention, which takes 65535: \
-                    choose smaller micro-batches";
+    let expected = "65536 sequences or documents at once are too many for a GPU's attention, which takes \
+                    65535: choose smaller micro-batches";
     assert!(said.contains(expected), "{said}");
 }
 
