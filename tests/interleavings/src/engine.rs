@@ -1,6 +1,12 @@
 //! What the files of the engine import from the rest of it, as far as they need it.
 #![allow(dead_code, reason = "the fields are for messages, which nobody reads here")]
 
+#[derive(Clone, Copy)]
+pub(crate) struct Shape;
+
+#[derive(Clone, Copy)]
+pub(crate) struct DType;
+
 pub(crate) mod id {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub(crate) struct WorldRank(pub(crate) u32);

@@ -19,6 +19,7 @@
 
 // So the files of the engine find the stand-ins under the names of the crates.
 extern crate self as crossbeam_channel;
+extern crate self as pipewright_stages;
 
 mod counted;
 mod engine;
@@ -27,5 +28,6 @@ mod pool;
 mod queues;
 mod slots;
 
+use engine::{DType, Shape};
 pub(crate) use engine::{error, id};
 pub use queues::{Receiver, Sender, TrySendError, bounded, never, unbounded};

@@ -29,7 +29,7 @@ use alarm::Alarm;
 use call::{Call, Tag};
 use carrier::{Carrier, KeepGoing};
 use end::End;
-use transport::Transport;
+use transport::{Taken, Transport};
 
 use crate::error::{Error, Result};
 use crate::id::WorldRank;
