@@ -96,6 +96,7 @@ impl<S: Stage> Worker<S> {
             self.chunks.push(Chunk::new(*id, stage, cells));
         }
         self.join_loss()?;
+        self.defer_head();
         let names = self.chunks.iter().map(|chunk| (chunk.id, chunk.stage.layer_names()));
         self.meter.progress.name_layers(names.collect());
         self.meter.clock = match self.chunks.first() {
@@ -124,6 +125,17 @@ impl<S: Stage> Worker<S> {
             source,
         };
         Ok(joined.map_err(refuse)?)
+    }
+
+    /// Lets the last stage defer its head, where it then has some rows at a time, if the backward follows the
+    /// forward at once. Otherwise the head's forward could have run while the rank waits. Also, what the head
+    /// adds to gradients must be in micro-batch order, like all gradients.
+    fn defer_head(&mut self) {
+        let takes_rows = self.loss.as_ref().is_some_and(|loss| loss.takes_rows());
+        if takes_rows && self.schedule.goes_back_at_once(self.schedule.last_stage()) {
+            let rows = self.plan.data.shapes().1.count();
+            self.chunks.last_mut().expect("the rank of the loss has the last stage").defer_head(rows);
+        }
     }
 
     /// The rank's name, for messages.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pipewright_stages::{Bytes, Offloaded, Parameter, Shape, Stage, Together};
+use pipewright_stages::{Bytes, Offloaded, Parameter, Shape, Stage, Tensor, Together};
 
 use super::partials::{Partials, visit};
 use super::strategy::{Slices, Span};
@@ -14,7 +14,10 @@ pub(super) struct Chunk<S: Stage> {
     pub(super) id: StageId,
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
+    /// Of the parameters whose gradients are added in backward.
     pub(super) partials: Partials,
+    /// Of the parameters of a deferred head, whose gradients are added right before the other ones.
+    pub(super) deferred: Partials,
     /// Which replica owns which numbers of its parameters.
     pub(super) slices: Slices,
 }
@@ -30,6 +33,8 @@ pub(super) struct InFlight<S: Stage> {
     pub(super) away: Option<Offloaded>,
     /// The shape of the forward pass's input, if it is a tensor. Its gradient must have the same shape.
     pub(super) input_shape: Option<Shape>,
+    /// The input of a deferred head, and the target.
+    pub(super) before_head: Option<(S::Wire, Tensor)>,
     /// The output's gradient, from the loss or from the next stage on the same rank.
     pub(super) grad: Option<S::Wire>,
     /// For the stage before, until it is sent.
@@ -57,6 +62,7 @@ impl<S: Stage> Default for InFlight<S> {
             saved: None,
             away: None,
             input_shape: None,
+            before_head: None,
             grad: None,
             input_grad: None,
             pending: None,
@@ -67,7 +73,23 @@ impl<S: Stage> Default for InFlight<S> {
 impl<S: Stage> Chunk<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
-        Self { id, stage, cells, partials: Partials::default(), slices: Slices::default() }
+        let [partials, deferred] = [0..usize::MAX, 0..0].map(Partials::of);
+        Self { id, stage, cells, partials, deferred, slices: Slices::default() }
+    }
+
+    /// The last stage defers its head, if it can, for micro-batches of up to this many rows.
+    pub(super) fn defer_head(&mut self, rows: usize) {
+        let count = self.stage.defer_head(rows);
+        let mut all = 0;
+        self.stage.visit_gradients(&mut |_| all += 1);
+        let first = all - count;
+        [self.partials, self.deferred] = [0..first, first..all].map(Partials::of);
+    }
+
+    /// Forgets the sums of gradient groups that wait.
+    pub(super) fn forget_sums(&mut self) {
+        self.partials.clear(&mut self.stage);
+        self.deferred.clear(&mut self.stage);
     }
 
     /// Appends numbers of one of the replica's sums, by its place among them.

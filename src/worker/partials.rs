@@ -1,14 +1,18 @@
 //! The sums of a stage's earlier gradient groups, while it works on later ones.
 
+use std::ops::Range;
+
 use pipewright_stages::{Parameter, Stage, Together};
 
 use crate::error::Result;
 use crate::groups::Node;
 
-/// Which sums wait for a later one, in the order of their groups. Their numbers, and the sum that is being
-/// made, are in the parameters.
-#[derive(Debug, Default)]
+/// Which sums of some parameters wait for a later one, in the order of their groups. Their numbers, and the
+/// sum that is being made, are in the parameters.
+#[derive(Debug)]
 pub(super) struct Partials {
+    /// The places of the parameters in the stage.
+    parameters: Range<usize>,
     waiting: Vec<Node>,
 }
 
@@ -24,26 +28,43 @@ pub(super) enum AfterGroup {
 }
 
 impl Partials {
+    /// Of the parameters at these places, before the first group.
+    pub(super) fn of(parameters: Range<usize>) -> Self {
+        Self { parameters, waiting: Vec::new() }
+    }
+
+    /// Whether there are no parameters.
+    pub(super) fn is_of_none(&self) -> bool {
+        self.parameters.is_empty()
+    }
+
     /// The stage's next gradients are the last ones of a group. The sums that wait for this group are added
     /// to it, by the tree: where a layer can, while it adds its gradient.
     pub(super) fn expect_end<S: Stage>(&self, stage: &mut S, group: u32, next: AfterGroup) {
         let newest = self.waiting.len() - self.joined(group, next).1;
         if newest > 0 {
-            stage.visit_gradients(&mut |parameter| parameter.expect_end(newest));
+            let mut places = 0..;
+            stage.visit_gradients(&mut |parameter| {
+                if places.next().is_some_and(|place| self.parameters.contains(&place)) {
+                    parameter.expect_end(newest);
+                }
+            });
         }
     }
 
-    /// The stage has added up the gradients of a group.
+    /// The stage has added up the gradients of a group, over all shards.
     pub(super) fn end_group<S: Stage>(
         &mut self,
         stage: &mut S,
         (group, next): (u32, AfterGroup),
         together: &mut Together,
     ) -> Result<()> {
-        stage.sum_rows()?;
         let (node, left) = self.joined(group, next);
         self.waiting.truncate(left);
-        visit(stage, |_, parameter| {
+        visit(stage, |place, parameter| {
+            if !self.parameters.contains(&place) {
+                return Ok(());
+            }
             parameter.end_group()?;
             match next {
                 AfterGroup::Group => Ok(parameter.put_aside(together)?),

@@ -3,10 +3,11 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use pipewright_stages::loss::MicroBatchLoss;
 use pipewright_stages::{Borders, Mode, Offloaded, Shape, Stage, Tensor};
 
 use super::Worker;
-use super::chunk::{Counted, chunk_of};
+use super::chunk::{Chunk, Counted, chunk_of};
 use super::execution::Execution;
 use super::progress::WaitsFor;
 use crate::error::{DataError, Error, Finding, Problem, Result};
@@ -25,14 +26,21 @@ impl<S: Stage> Worker<S> {
         let target = self.target(run, cell)?;
         self.set_borders(run, cell)?;
         let shape = shape_of(&input);
-        let (output, saved) = match self.chunk(cell.stage).stage.forward(run.context(cell), input) {
+        let Chunk { stage, deferred, .. } = chunk_of(&mut self.chunks, cell.stage);
+        let is_deferred = target.is_some() && !deferred.is_of_none();
+        let ran = match is_deferred {
+            true => stage.forward_before_head(run.context(cell), input),
+            false => stage.forward(run.context(cell), input),
+        };
+        let (output, saved) = match ran {
             Err(error) if run.is_search() => {
                 run.finding = Some(Finding::new(cell.stage, error));
                 return Ok(());
             }
             done => done?,
         };
-        if run.mode == Mode::Train && cell.stage >= self.first_trained {
+        let goes_back = run.mode == Mode::Train && cell.stage >= self.first_trained;
+        if goes_back {
             let saved = Counted::new(saved);
             self.meter.hold(saved.bytes);
             self.meter.enter();
@@ -41,7 +49,15 @@ impl<S: Stage> Worker<S> {
             held.saved = Some(saved);
         }
         match target {
-            Some(target) => self.apply_loss(run, cell, output, target),
+            Some(target) if is_deferred && goes_back => {
+                self.cell(cell).before_head = Some((output, target));
+                Ok(())
+            }
+            Some(target) => {
+                let grad = self.apply_loss(run, cell, output, target)?;
+                self.cell(cell).grad = grad;
+                Ok(())
+            }
             None => {
                 self.pass_on(run, cell, output);
                 Ok(())
@@ -126,30 +142,36 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    /// Gives the last stage's output to the loss.
+    /// Gives the last stage's output to the loss, after its head, if that is deferred. In training, returns
+    /// the gradient of what is given. A gradient group of the head ends here.
     fn apply_loss(
         &mut self,
         run: &mut Execution<'_>,
         cell: Cell,
         output: S::Wire,
         target: Tensor,
-    ) -> Result<()> {
-        let shape = shape_of(&output);
-        let loss = self.loss.as_mut().expect("built: the last stage's rank has the loss");
-        if run.mode != Mode::Train {
-            run.scores.push(loss.score(output, target)?);
-            return Ok(());
+    ) -> Result<Option<S::Wire>> {
+        let loss = self.loss.as_deref_mut().expect("built: the last stage's rank has the loss");
+        let mut loss = MicroBatchLoss::new(loss, cell.micro_batch.0, target, run.mode == Mode::Train);
+        let Chunk { stage, deferred, .. } = chunk_of(&mut self.chunks, cell.stage);
+        let grad = if deferred.is_of_none() {
+            loss.take(output)?
+        } else {
+            let ends = self.share.ends_group(run.micro_batch(cell)).filter(|_| run.mode == Mode::Train);
+            if let Some((group, next)) = ends {
+                deferred.expect_end(stage, group, next);
+            }
+            let grad = stage.head_and_loss(run.context(cell), output, &mut loss)?;
+            if let Some(ended) = ends {
+                deferred.end_group(stage, ended, &mut self.together)?;
+            }
+            grad
+        };
+        match (run.mode, loss.score()) {
+            (Mode::Train, score) => self.scores[cell.micro_batch.index()] = score,
+            (_, score) => run.scores.push(score.expect("an evaluation waits for each score")),
         }
-        let (score, grad) = loss.start(cell.micro_batch.0, output, target)?;
-        if let Some((output, got)) = unlike(shape, &grad) {
-            return Err(Error::Gradient(Problem::new(format!(
-                "the loss gave a gradient of {got} for an output of {output}: a gradient has the shape of \
-                 what it belongs to"
-            ))));
-        }
-        self.scores[cell.micro_batch.index()] = score;
-        self.cell(cell).grad = Some(grad);
-        Ok(())
+        Ok(grad)
     }
 
     /// Gives an output to the next stage on this rank, or keeps it until it is sent.
@@ -161,7 +183,7 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    pub(super) fn backward(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
+    pub(super) fn backward(&mut self, run: &mut Execution<'_>, cell: Cell) -> Result<()> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
         self.expect_end(run, cell);
         let input_grad = self.chunk(cell.stage).stage.backward(saved.value, grad)?;
@@ -170,7 +192,7 @@ impl<S: Stage> Worker<S> {
         self.give_back(cell, input_grad)
     }
 
-    pub(super) fn backward_input(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
+    pub(super) fn backward_input(&mut self, run: &mut Execution<'_>, cell: Cell) -> Result<()> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
         let (input_grad, pending) = self.chunk(cell.stage).stage.backward_input(saved.value, grad)?;
         let pending = Counted::new(pending);
@@ -181,11 +203,17 @@ impl<S: Stage> Worker<S> {
     }
 
     /// What forward kept, restored if it is recomputed; and the output gradient, from the loss, from the next
-    /// stage on this rank, or from another rank.
-    fn backward_inputs(&mut self, run: &Execution<'_>, cell: Cell) -> Result<(Counted<S::Saved>, S::Wire)> {
-        let grad = match self.cell(cell).grad.take() {
-            Some(grad) => Some(grad),
-            None => self.wait(run, Flow::Gradient, cell)?,
+    /// stage on this rank, or from another rank. If the head is deferred, it runs here.
+    fn backward_inputs(
+        &mut self,
+        run: &mut Execution<'_>,
+        cell: Cell,
+    ) -> Result<(Counted<S::Saved>, S::Wire)> {
+        let held = self.cell(cell);
+        let grad = match (held.grad.take(), held.before_head.take()) {
+            (Some(grad), _) => Some(grad),
+            (None, Some((input, target))) => self.apply_loss(run, cell, input, target)?,
+            (None, None) => self.wait(run, Flow::Gradient, cell)?,
         };
         let grad = grad.expect("a search has no backward passes");
         let held = self.cell(cell);
@@ -250,6 +278,7 @@ impl<S: Stage> Worker<S> {
             Some(ended) => {
                 let chunk = chunk_of(&mut self.chunks, cell.stage);
                 let together = &mut self.together;
+                chunk.stage.sum_rows()?;
                 chunk.partials.end_group(&mut chunk.stage, ended, together)
             }
             None => Ok(()),

@@ -5,7 +5,7 @@ use super::*;
 use crate::divided_models::*;
 use crate::worlds::in_processes;
 use pipewright::PipelineBuilder;
-use pipewright::stages::models::Rules;
+use pipewright::stages::models::{Mlp, Rules};
 use pipewright::stages::{Lora, Recompute, Sequential, Training};
 
 /// The reports of two steps, the hash of the weights, and the scores of a text after it.
@@ -45,6 +45,18 @@ fn a_gpu_gives_the_same_bits_for_any_shards() {
     same_bits("llama(4)", llama(4), &[(2, "1f1b", 1), (4, "1f1b", 2)]);
     same_bits("mixtral(4)", mixtral(4), &[(2, "1f1b", 2), (4, "1f1b", 1)]);
     same_bits("mlp(4)", mlp(4), &[(2, "1f1b", 1), (4, "gpipe", 2)]);
+}
+
+/// Scores of more rows than a GPU has in memory at once.
+#[test]
+fn a_gpu_gives_the_same_bits_where_scores_come_some_rows_at_a_time() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let mlp = Mlp { sizes: vec![5, 4, 9], dropout: 0.2, seed: 5 };
+    let data = Arc::new(RandomRows { rows: 2100, width: 5, classes: 9 });
+    let recipe = Recipe { shard_groups: 2, ..recipe_of(move || mlp.model(), data, 4) };
+    same_bits("mlp", recipe, &[(1, "gpipe", 2), (2, "zb-h1", 2)]);
 }
 
 #[test]

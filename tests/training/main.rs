@@ -26,6 +26,7 @@ mod apart;
 mod bf16;
 mod bit_identical;
 mod blocks;
+mod by_rows;
 mod convolutions;
 mod errors;
 mod evaluation;

@@ -134,8 +134,10 @@ fn shard_costs(config: &Config, units: &[UnitSizes]) -> Vec<ShardCost> {
         pending: bytes * unit.pending_whole as f64,
     };
     let mut all: Vec<ShardCost> = units.iter().map(of_unit).collect();
-    if let Some(last) = all.last_mut() {
-        last.messages[0].count += IN_LOSS * f64::from(config.pipeline.shards - 1);
+    if let Some((last, unit)) = all.last_mut().zip(units.last()) {
+        // Deferred scores meet the loss in the backward.
+        let (pass, parts) = if unit.deferred > 0 { (1, unit.deferred) } else { (0, 1) };
+        last.messages[pass].count += IN_LOSS * parts as f64 * f64::from(config.pipeline.shards - 1);
     }
     all
 }

@@ -1,7 +1,7 @@
 //! Which kernels a GPU runs in each unit of a model of tokens, in `bf16`, as the layers of `stages/` queue
 //! them.
 
-use pipewright::stages::layers::Heads;
+use pipewright::stages::layers::{Heads, SCORES_ON_GPU};
 use pipewright::stages::models::Part;
 
 use pipewright::plan::{Kernel, Work};
@@ -190,7 +190,24 @@ impl Builder {
             self.kernels.weights -= dim * vocab;
         }
         let loss = self.bytes("cross-entropy", 2 * HALF * vocab, 2);
-        self.kernels.forward.push(loss);
+        match Part::Scores([dim, vocab], tied).is_deferred(self.rows.tokens) {
+            true => self.defer_scores([dim, vocab], loss),
+            false => self.kernels.forward.push(loss),
+        }
+    }
+
+    /// All products and the loss run in backward-input, for some rows at a time. The norm before them is not
+    /// run again.
+    fn defer_scores(&mut self, [dim, vocab]: [usize; 2], loss: Kernel) {
+        let unit = &mut self.kernels;
+        unit.backward_weight.clear();
+        unit.backward_input.extend(unit.forward.pop());
+        unit.backward_input.push(loss);
+        for first in (0..self.rows.tokens).step_by(SCORES_ON_GPU) {
+            let rows = SCORES_ON_GPU.min(self.rows.tokens - first);
+            let product = Self::product("product backward-weight", [dim, vocab], rows, FLOAT);
+            unit.backward_input.push(product);
+        }
     }
 }
 

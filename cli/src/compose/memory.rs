@@ -4,7 +4,7 @@ use pipewright::stages::models::UnitSizes;
 use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::held::cost;
-use super::model::{Sizes, recomputed_by_stage, sizes};
+use super::model::{Sizes, recomputed_by_stage, sizes_under};
 use super::trained::{Trained, trained};
 use super::{PipelinePlan, optimizer, places};
 use crate::config::{Config, Fabric, environment};
@@ -28,14 +28,14 @@ const OF_CELL: f64 = 1600.0;
 /// # Errors
 /// As for [`places`]. Also when the plan belongs to another config.
 pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
-    let Sizes { input, target, .. } = sizes(config)?;
+    let schedule = plan.replicas.largest();
+    let Sizes { input, target, .. } = sizes_under(config, schedule)?;
     let (estimated, stages) = each_stage(config, plan)?;
     let costs = match &plan.costs {
         Some(measured) => measured.stages(&plan.counts)?,
         None => Costs::each(estimated, 0.0)?,
     };
     let data = DataMemory { input: F32 * input as f64, target: F32 * target as f64 };
-    let schedule = plan.replicas.largest();
     let mut ranks = plan::memory(schedule, &costs, &stages, data)?;
     let places = places(config, schedule.ranks())?;
     for ((rank, chunks), place) in ranks.iter_mut().zip(schedule.placement().chunks()).zip(&places) {
@@ -89,7 +89,7 @@ pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Resu
 /// What each stage keeps of a micro-batch, and what it needs under any schedule.
 fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, Vec<StageMemory>)> {
     let schedule = plan.replicas.largest();
-    let Sizes { units, input, .. } = sizes(config)?;
+    let Sizes { units, input, .. } = sizes_under(config, schedule)?;
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let places = places(config, schedule.ranks())?;
     let per_weight = PerWeight::of(config, plan);
@@ -238,7 +238,8 @@ fn of_stage(
     let working = |unit: &UnitSizes| {
         let working = match (place.device, place.dtype) {
             (Device::Cpu, DType::Bf16) => unit.working_bf16,
-            _ => unit.working,
+            (Device::Cpu, DType::F32) => unit.working,
+            (Device::Cuda(_), _) => unit.working + unit.more_on_gpu,
         };
         match how {
             Recompute::Selective => working + unit.saved - unit.selective,

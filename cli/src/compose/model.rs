@@ -14,6 +14,7 @@ use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScaling
 use crate::error::Result;
 use crate::error::ValueProblem;
 use pipewright::pretrained::{Architecture, Family, Target, Weights, open_adapters, open_own, start_from};
+use pipewright::schedule::Schedule;
 
 /// The model, before it is cut.
 ///
@@ -130,7 +131,17 @@ pub(super) struct Sizes {
     pub(super) target: u64,
 }
 
+/// The sizes under a schedule whose last stage goes back after each forward at once, as nearly all do.
 pub(super) fn sizes(config: &Config) -> Result<Sizes> {
+    sizes_of(config, true)
+}
+
+/// The sizes under this schedule.
+pub(super) fn sizes_under(config: &Config, schedule: &Schedule) -> Result<Sizes> {
+    sizes_of(config, schedule.goes_back_at_once(schedule.last_stage()))
+}
+
+fn sizes_of(config: &Config, defers: bool) -> Result<Sizes> {
     let rows = config.micro_batch_size();
     let [numbers, target] = match (config.reads_tokens(), config.model.kind) {
         (true, _) => [config.data.seq; 2],
@@ -138,7 +149,7 @@ pub(super) fn sizes(config: &Config) -> Result<Sizes> {
         (false, _) => [config.image().iter().product(), 1],
     };
     let [input, target] = [numbers, target].map(|numbers| rows * numbers);
-    let units = untrained(config)?.unit_sizes(target, input);
+    let units = untrained(config)?.unit_sizes(target, input, defers);
     Ok(Sizes {
         units: units.map_or_else(|| stack::unit_sizes(config, rows), Ok)?,
         input: input as u64,

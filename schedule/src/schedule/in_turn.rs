@@ -1,9 +1,26 @@
 //! A schedule whose weight gradients are added up in micro-batch order.
 
-use crate::id::Rank;
+use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::{Cell, Pass, Schedule};
 
 impl Schedule {
+    /// Whether each forward of a stage is directly followed by the backward of the same micro-batch, and the
+    /// micro-batches come in order. So it is at the last stage of nearly all schedules.
+    pub fn goes_back_at_once(&self, stage: StageId) -> bool {
+        let passes: Vec<_> = self.passes(self.rank_of(stage)).collect();
+        let mut forwards = (0..self.micro_batches()).map(MicroBatch);
+        let at_once = passes
+            .iter()
+            .enumerate()
+            .filter(|(_, (pass, cell))| *pass == Pass::Forward && cell.stage == stage);
+        let mut at_once = at_once.map(|(place, (_, cell))| {
+            let next = passes.get(place + 1);
+            let follows = next.is_some_and(|(pass, of)| *pass != Pass::BackwardWeight && of == cell);
+            follows && forwards.next() == Some(cell.micro_batch)
+        });
+        at_once.all(|is_so| is_so)
+    }
+
     /// The same schedule with every backward-weight in micro-batch order. A backward-weight that comes too
     /// early moves behind the one before it. A whole backward that comes too early is split first. So the
     /// sums of a step have the same bits under every schedule. A pipeline runs this order; most schedules

@@ -74,7 +74,7 @@ impl GpuSums {
             self.reductions[index].end();
             let stage = self.reductions[index].stage();
             let chunk = access.chunk(stage);
-            chunk.partials.clear(&mut chunk.stage);
+            chunk.forget_sums();
             access.meter.sum_ends(stage)?;
         }
         access.meter.end_sums(since)

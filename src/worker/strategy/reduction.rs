@@ -153,7 +153,7 @@ impl Reduction {
         if self.awaited(access.share).is_none() {
             self.end();
             let chunk = access.chunk(self.stage);
-            chunk.partials.clear(&mut chunk.stage);
+            chunk.forget_sums();
         }
         Ok(moved)
     }

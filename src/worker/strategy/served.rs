@@ -78,7 +78,7 @@ impl Served {
             }
         }
         let chunk = access.chunk(self.stage);
-        chunk.partials.clear(&mut chunk.stage);
+        chunk.forget_sums();
         Ok(())
     }
 

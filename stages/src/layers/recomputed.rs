@@ -2,6 +2,7 @@
 
 use super::Linear;
 use crate::error::Result;
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
@@ -78,6 +79,27 @@ impl<C: Cheap> Layer for Recomputed<C> {
         Ok((output, saved))
     }
 
+    fn defer_head(&mut self, rows: usize) -> usize {
+        self.linear.defer_head(rows)
+    }
+
+    fn forward_before_head(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))
+    }
+
+    fn head_and_loss(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        loss: &mut MicroBatchLoss<'_, Tensor>,
+    ) -> Result<Option<Tensor>> {
+        self.linear.head_and_loss(ctx, input, loss)
+    }
+
+    fn splits_backward(&mut self) -> bool {
+        self.cheap.splits_backward() || self.linear.splits_backward()
+    }
+
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         let inner = self.cheap.forward_next(past, input);
         let inner = inner.map_err(|error| error.at(self.cheap.name()))?;
@@ -90,6 +112,10 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        if self.linear.is_deferred() {
+            let (input_grad, pending) = self.cheap.backward_input(saved, grad)?;
+            return Ok((input_grad, Kept::nested(ctx, [pending])));
+        }
         let grad = self.linear.whole_grad(grad)?;
         let inner_grad = self.linear.input_grad(ctx, &grad)?;
         if !self.linear.is_trained() {
@@ -113,7 +139,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        if !self.linear.is_trained() {
+        if !self.linear.is_trained() || self.linear.is_deferred() {
             let [cheap] = pending.into_inner();
             return self.cheap.backward_weight(cheap);
         }

@@ -1,6 +1,7 @@
 //! What a loss is.
 
 use super::score::Score;
+use super::some_rows::SomeRows;
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
 use crate::shards::{Division, Team};
@@ -79,6 +80,21 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// this.
     fn finish(&mut self, micro_batch: u32) -> Score {
         unreachable!("the score of micro-batch {micro_batch} was given when it started")
+    }
+
+    /// Whether [`Loss::take_rows`] may be called: only for a loss that is a sum over rows.
+    fn takes_rows(&self) -> bool {
+        false
+    }
+
+    /// Like [`Loss::start`] and [`Loss::score`], with the output and the target of some rows of a
+    /// micro-batch, `[rows, width]` and `[rows]`. Called with its first rows first, until all were given. The
+    /// score of the micro-batch comes with the last ones, or, in training, from [`Loss::finish`].
+    ///
+    /// # Errors
+    /// As [`Loss::forward`]. The default always fails.
+    fn take_rows(&mut self, _rows: &SomeRows, _output: W, _target: Tensor) -> Result<(Option<Score>, W)> {
+        Err(refused(Error::new("it does not take some rows at a time: it lacks `Loss::take_rows`")))
     }
 
     /// Whether it also takes the output of a stage on a GPU, and of one in `bf16`.

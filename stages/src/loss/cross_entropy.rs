@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::base::{Loss, check_output, check_target, refused};
+use super::some_rows::SomeRows;
 use super::{Metric, Score};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
@@ -37,8 +38,13 @@ pub struct CrossEntropy {
     sharding: Sharding,
     /// The classes of this shard, if there are several shards.
     classes: Option<Classes>,
+    /// What was added up of the rows so far, if some rows come at a time.
+    sums: Sums,
     on_gpu: Scores,
 }
+
+/// The sum of the loss, the weight, and how many targets were predicted right.
+type Sums = [f64; 3];
 
 impl CrossEntropy {
     /// A loss that ignores targets of this class: they do not count and have no gradient.
@@ -80,9 +86,8 @@ impl CrossEntropy {
         Ok(Self { sharding: Sharding::new(groups, Shard::WHOLE)?, ..self })
     }
 
-    /// The score of some targets, from the sum of their loss, their weight, and how many were predicted
-    /// right.
-    fn told(&self, [sum, weight, right]: [f64; 3]) -> Score {
+    /// The score of some targets.
+    fn told(&self, [sum, weight, right]: Sums) -> Score {
         let accuracy = Metric::ACCURACY.of(right, weight);
         match self.of_tokens && self.smoothing == 0.0 {
             true => Score::new(sum, weight).with([accuracy, Metric::PERPLEXITY.of(sum, weight)]),
@@ -91,21 +96,15 @@ impl CrossEntropy {
     }
 
     /// Computes the score on the GPU and, if `gradient` is set, turns the logits into the gradient.
-    fn run_on(
-        &mut self,
-        gpu: &Gpu,
-        micro_batch: u32,
-        logits: &mut Tensor,
-        target: &Tensor,
-        gradient: bool,
-    ) -> Result<()> {
+    fn run_on(&mut self, gpu: &Gpu, of: &SomeRows, logits: &mut Tensor, target: &Tensor) -> Result<()> {
+        let gradient = of.gradient;
         self.check(logits.shape(), target.shape())?;
         let (rows, classes) = (logits.shape().rows(), logits.shape().last());
         let all = self.classes.as_ref().map_or(classes, Classes::all);
         self.check_classes(target.ids(), all)?;
         let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
         let scratch = gpu.memory_of(rows * SCORE)?;
-        let place = self.on_gpu.place(micro_batch)?;
+        let place = self.on_gpu.place(of.micro_batch, of.are_first())?;
         let ignored = self.ignore.map_or(u64::MAX, u64::from);
         if self.sharding.groups_of(all) > 1 {
             let groups = InGroups {
@@ -138,13 +137,13 @@ impl CrossEntropy {
 
     /// Like [`CrossEntropy::run_on`], and waits for the score.
     fn score_on(&mut self, gpu: &Gpu, logits: &mut Tensor, target: &Tensor, gradient: bool) -> Result<Score> {
-        self.run_on(gpu, 0, logits, target, gradient)?;
+        self.run_on(gpu, &all_rows(0, target, gradient), logits, target)?;
         gpu.synchronize()?;
         Ok(self.told(self.on_gpu.numbers(0)))
     }
 
-    /// Turns the logits into the gradient, and adds up the score row by row.
-    fn run(&self, logits: &mut Tensor, target: &Tensor) -> Result<Score> {
+    /// Turns the logits into the gradient, and adds row by row to the sums.
+    fn run(&self, sums: &mut Sums, logits: &mut Tensor, target: &Tensor) -> Result<()> {
         self.check(logits.shape(), target.shape())?;
         let (here, ids) = (logits.shape().last(), target.ids());
         self.check_classes(ids, self.classes.as_ref().map_or(here, Classes::all))?;
@@ -159,16 +158,23 @@ impl CrossEntropy {
                 }
             }
         });
-        let [mut sum, mut weight, mut correct] = [0.0; 3];
+        let [sum, weight, correct] = sums;
         for (row, class) in rows.f32().as_chunks().0.iter().zip(ids) {
             if self.ignore != Some(*class) {
                 let (loss, right) = loss_of(*row, self.smoothing);
-                sum += loss;
-                weight += 1.0;
-                correct += right;
+                *sum += loss;
+                *weight += 1.0;
+                *correct += right;
             }
         }
-        Ok(self.told([sum, weight, correct]))
+        Ok(())
+    }
+
+    /// As [`CrossEntropy::run`], of all rows.
+    fn run_all(&self, logits: &mut Tensor, target: &Tensor) -> Result<Score> {
+        let mut sums = Sums::default();
+        self.run(&mut sums, logits, target)?;
+        Ok(self.told(sums))
     }
 
     /// Turns the logits of all rows into the gradient, and writes what [`one_row`] returns for each.
@@ -208,6 +214,12 @@ impl CrossEntropy {
     }
 }
 
+/// All rows of a micro-batch.
+fn all_rows(micro_batch: u32, target: &Tensor, gradient: bool) -> SomeRows {
+    let all = target.shape().count();
+    SomeRows { micro_batch, rows: 0..all, all, gradient }
+}
+
 /// How many numbers [`one_row`] returns.
 const NUMBERS: usize = 5;
 
@@ -239,7 +251,7 @@ fn loss_of([logit, largest, log_sum, right, mean]: [f32; NUMBERS], smoothing: f3
 /// Only the setting: the room for scores differs from process to process.
 impl fmt::Debug for CrossEntropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CrossEntropy { ignore, smoothing, of_tokens, sharding, classes: _, on_gpu: _ } = self;
+        let CrossEntropy { ignore, smoothing, of_tokens, sharding, .. } = self;
         f.debug_struct("CrossEntropy")
             .field("ignore", ignore)
             .field("smoothing", smoothing)
@@ -260,7 +272,7 @@ impl Loss<Tensor> for CrossEntropy {
     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
         let score = match output.gpu()? {
             Some(gpu) => self.score_on(&gpu, &mut output, &target, true)?,
-            None => self.run(&mut output, &target)?,
+            None => self.run_all(&mut output, &target)?,
         };
         Ok((score, output))
     }
@@ -272,11 +284,35 @@ impl Loss<Tensor> for CrossEntropy {
         target: Tensor,
     ) -> Result<(Option<Score>, Tensor)> {
         let Some(gpu) = output.gpu()? else {
-            let score = self.run(&mut output, &target)?;
+            let score = self.run_all(&mut output, &target)?;
             return Ok((Some(score), output));
         };
-        self.run_on(&gpu, micro_batch, &mut output, &target, true)?;
+        self.run_on(&gpu, &all_rows(micro_batch, &target, true), &mut output, &target)?;
         Ok((None, output))
+    }
+
+    fn takes_rows(&self) -> bool {
+        true
+    }
+
+    fn take_rows(
+        &mut self,
+        rows: &SomeRows,
+        mut output: Tensor,
+        target: Tensor,
+    ) -> Result<(Option<Score>, Tensor)> {
+        if let Some(gpu) = output.gpu()? {
+            self.run_on(&gpu, rows, &mut output, &target)?;
+            if rows.gradient || !rows.are_last() {
+                return Ok((None, output));
+            }
+            gpu.synchronize()?;
+            return Ok((Some(self.finish(rows.micro_batch)), output));
+        }
+        let mut sums = if rows.are_first() { Sums::default() } else { self.sums };
+        self.run(&mut sums, &mut output, &target)?;
+        self.sums = sums;
+        Ok((rows.are_last().then(|| self.told(sums)), output))
     }
 
     fn finish(&mut self, micro_batch: u32) -> Score {
@@ -295,7 +331,7 @@ impl Loss<Tensor> for CrossEntropy {
     fn score(&mut self, mut output: Tensor, target: Tensor) -> Result<Score> {
         match output.gpu()? {
             Some(gpu) => self.score_on(&gpu, &mut output, &target, false),
-            None => self.run(&mut output, &target),
+            None => self.run_all(&mut output, &target),
         }
     }
 }

@@ -6,9 +6,16 @@ use crate::error::Result;
 /// The bytes of a partial score: the loss, the weight, how many were right.
 pub(crate) const SCORE: usize = 24;
 
-/// Room for the score of each micro-batch.
+/// Room for the scores of each micro-batch: one score, or one for each part of its rows.
 #[derive(Debug, Default)]
-pub(crate) struct Scores(Vec<Option<Pinned>>);
+pub(crate) struct Scores(Vec<Parts>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    places: Vec<Pinned>,
+    /// How many of the places are of the newest pass.
+    used: usize,
+}
 
 impl Clone for Scores {
     /// Room for a clone of the loss. Scores that a GPU has not given yet stay with this one.
@@ -18,25 +25,31 @@ impl Clone for Scores {
 }
 
 impl Scores {
-    /// The address for a micro-batch's sum, weight and number of right predictions, `f64` each.
-    pub(crate) fn place(&mut self, micro_batch: u32) -> Result<Ptr> {
+    /// The address for the sum, the weight and the number of right predictions of rows of a micro-batch,
+    /// `f64` each. `are_first`: whether no rows came before them.
+    pub(crate) fn place(&mut self, micro_batch: u32, are_first: bool) -> Result<Ptr> {
         let index = micro_batch as usize;
         if self.0.len() <= index {
-            self.0.resize_with(index + 1, || None);
+            self.0.resize_with(index + 1, Parts::default);
         }
-        let place = match self.0[index].take() {
-            Some(place) => place,
-            None => Pinned::new(size_of::<[f64; 3]>())?,
-        };
-        let at = place.at();
-        self.0[index] = Some(place);
-        Ok(at)
+        let parts = &mut self.0[index];
+        if are_first {
+            parts.used = 0;
+        }
+        if parts.used == parts.places.len() {
+            parts.places.push(Pinned::new(size_of::<[f64; 3]>())?);
+        }
+        parts.used += 1;
+        Ok(parts.places[parts.used - 1].at())
     }
 
     /// The sum, the weight and the number of right predictions of a micro-batch, once the GPU is done.
     pub(crate) fn numbers(&self, micro_batch: u32) -> [f64; 3] {
-        let place = self.0[micro_batch as usize].as_ref();
-        let numbers = place.expect("`place` came before").numbers();
-        [numbers[0], numbers[1], numbers[2]]
+        let parts = &self.0[micro_batch as usize];
+        let mut all = [0.0; 3];
+        for place in &parts.places[..parts.used] {
+            all.iter_mut().zip(place.numbers()).for_each(|(all, part)| *all += part);
+        }
+        all
     }
 }

@@ -34,7 +34,7 @@ impl MeanSquaredError {
         let target = gpu.upload(bytemuck::cast_slice(target.f32()))?;
         let blocks = count.div_ceil(8 * THREADS).min(MOST_BLOCKS);
         let scratch = gpu.memory_of(blocks * SCORE)?;
-        let place = self.on_gpu.place(micro_batch)?;
+        let place = self.on_gpu.place(micro_batch, true)?;
         let args = args![output.at_mut(gpu)?, &target, &scratch, count];
         let grid = Grid::row(blocks, THREADS as u32);
         gpu.launch(kernel!(output.dtype(), "mean_squared_error"), grid, &args)?;

@@ -10,7 +10,9 @@ pub(crate) mod groups_on_gpu;
 pub(crate) mod huber;
 pub(crate) mod mean_squared_error;
 pub(crate) mod metric;
+pub(crate) mod micro_batch;
 pub(crate) mod score;
+pub(crate) mod some_rows;
 
 pub use absolute_error::AbsoluteError;
 pub use base::Loss;
@@ -19,4 +21,6 @@ pub use cross_entropy::CrossEntropy;
 pub use huber::Huber;
 pub use mean_squared_error::MeanSquaredError;
 pub use metric::{Measured, Metric};
+pub use micro_batch::MicroBatchLoss;
 pub use score::{Metrics, Score};
+pub use some_rows::SomeRows;

@@ -246,9 +246,10 @@ impl Model {
     }
 
     /// The sizes of each unit, in order, for micro-batches of `rows` tokens or images, with `input` numbers
-    /// in all. `None` for units with layers of one's own.
-    pub fn unit_sizes(&self, rows: usize, input: usize) -> Option<Vec<UnitSizes>> {
-        let mut walk = Walk::new(rows, input as u64);
+    /// in all. `defers`: whether scores are [deferred](crate::Stage::defer_head), where that saves memory.
+    /// `None` for units with layers of one's own.
+    pub fn unit_sizes(&self, rows: usize, input: usize, defers: bool) -> Option<Vec<UnitSizes>> {
+        let mut walk = Walk::new(rows, input as u64, defers);
         Some(self.parts()?.into_iter().map(|parts| walk.unit(parts)).collect())
     }
 

@@ -1,6 +1,6 @@
 //! What a unit of a model is made of, as data.
 
-use crate::layers::{Heads, Layout, Routing};
+use crate::layers::{Heads, Layout, Routing, goes_by_rows};
 
 /// A layer of a unit, by its sizes. The work, the memory and the kernels of a unit follow from its parts, and
 /// nothing is made for them. A linear layer after a norm, an activation or a gate makes its input again in
@@ -51,6 +51,12 @@ pub enum Part {
 }
 
 impl Part {
+    /// Whether the part, at the end of a model, is deferred to the backward for micro-batches of `rows` rows:
+    /// see [`Layer::defer_head`](crate::Layer::defer_head).
+    pub fn is_deferred(&self, rows: usize) -> bool {
+        matches!(*self, Self::Scores(sizes, _) if goes_by_rows(sizes, rows))
+    }
+
     /// The operations of a forward pass for a row: two for each multiply-add of a product.
     pub(super) fn operations(&self) -> f64 {
         let product = |sizes: &[usize]| 2.0 * sizes.iter().product::<usize>() as f64;

@@ -2,7 +2,8 @@
 
 use super::part::Part;
 use crate::layers::{
-    ConvSizes, Layout, adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch,
+    ConvSizes, Layout, SCORES_AT_ONCE, SCORES_ON_GPU, adds_in_place, half_scratch, packed_halves,
+    packed_weights, product_scratch,
 };
 
 /// What one unit of a model holds while it trains, for one micro-batch. Fields count numbers: of four
@@ -41,8 +42,12 @@ pub struct UnitSizes {
     pub working: u64,
     /// The same in `bf16` on the CPU.
     pub working_bf16: u64,
+    /// What a pass on a GPU needs beyond `working`: a GPU has more rows of scores in memory at once.
+    pub more_on_gpu: u64,
     /// The bytes that convolutions on a GPU need in addition while a pass runs.
     pub windows_on_gpu: u64,
+    /// In how many parts scores go through the loss, if they are [deferred](Part::is_deferred). Otherwise 0.
+    pub deferred: u64,
     /// What shards give each other in a forward, a backward-input and a backward-weight.
     pub exchanges: [Exchanges; 3],
 }
@@ -88,6 +93,8 @@ impl Exchanges {
 pub(super) struct Walk {
     /// The rows of a micro-batch: tokens, or images.
     rows: usize,
+    /// Whether scores are deferred, where that saves memory.
+    defers: bool,
     /// The numbers of the activation.
     now: u64,
     /// Whether the part before keeps the activation, or can make it again.
@@ -108,13 +115,14 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Before the first unit: `now` numbers, in this many rows.
-    pub(super) fn new(rows: usize, now: u64) -> Self {
-        Self { rows, now, ..Self::default() }
+    pub(super) fn new(rows: usize, now: u64, defers: bool) -> Self {
+        Self { rows, now, defers, ..Self::default() }
     }
 
     /// The sizes of the next unit.
     pub(super) fn unit(&mut self, parts: &[Part]) -> UnitSizes {
-        *self = Self { is_kept: self.is_kept, input: self.now, ..Self::new(self.rows, self.now) };
+        *self =
+            Self { is_kept: self.is_kept, input: self.now, ..Self::new(self.rows, self.now, self.defers) };
         for (index, part) in parts.iter().enumerate() {
             self.add(part, index);
         }
@@ -165,6 +173,9 @@ impl Walk {
             Part::Linear(sizes, layout, has_bias) => {
                 self.linear(sizes, layout, index);
                 self.sizes.weights += if has_bias { sizes[1] as u64 } else { 0 };
+            }
+            Part::Scores(sizes, _) if self.defers && part.is_deferred(self.rows) => {
+                self.deferred_scores(sizes)
             }
             Part::Scores(sizes, _) => self.linear(sizes, Layout::OutIn, index),
             // Its buffer, and the one of queries, keys and values, which are 3/4 as wide.
@@ -290,6 +301,21 @@ impl Walk {
         if self.sizes.working == 0 {
             self.sizes.working = input + self.now;
         }
+    }
+
+    /// Scores that are deferred to the backward. Until then, their input is held.
+    fn deferred_scores(&mut self, sizes: [usize; 2]) {
+        let (input, rows) = (self.now, SCORES_AT_ONCE.min(self.rows));
+        self.matrices(sizes, Layout::OutIn, self.rows, 1);
+        let needs = [product_scratch, half_scratch].map(|scratch| scratch(sizes, Layout::OutIn, rows) as u64);
+        self.needs(needs);
+        let all = Exchanges { times: 2, gathered: input, summed: input, ..Exchanges::default() };
+        self.exchange([Exchanges::default(), all, Exchanges::default()]);
+        // Rows of the input and of its gradient, and their scores.
+        let of_rows = |rows: usize| (rows * (2 * sizes[0] + sizes[1])) as u64;
+        self.sizes.deferred = self.rows.div_ceil(rows) as u64;
+        self.sizes.working += 2 * input + of_rows(rows);
+        self.sizes.more_on_gpu = of_rows(SCORES_ON_GPU.min(self.rows)) - of_rows(rows);
     }
 
     fn convolution(&mut self, conv: ConvSizes, index: usize) {

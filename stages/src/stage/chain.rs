@@ -2,6 +2,7 @@
 
 use crate::device::Place;
 use crate::error::{Error, ErrorKind, Result};
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::parameter::description::Part;
 use crate::shape::{Kind, Shape};
@@ -80,6 +81,47 @@ impl Chain {
         let mut kept = List::with_room(trained.0.len());
         let output = run(trained, ctx, input, last, Some(&mut kept))?;
         Ok((output, Kept::listed(ctx, kept)))
+    }
+
+    /// As [`Layer::defer_head`], for the last layer.
+    pub(crate) fn defer_head(&mut self, rows: usize) -> usize {
+        let (_, (trained, ..)) = self.rows();
+        trained.last_mut().map_or(0, |last| last.defer_head(rows))
+    }
+
+    /// As [`Layer::forward_before_head`], of all layers.
+    pub(crate) fn forward_before_head(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+    ) -> Result<(Tensor, Kept)> {
+        let (before, (layers, first, team)) = self.rows();
+        let input = run(before, ctx, input, None, None)?;
+        let mut kept = List::with_room(layers.len());
+        let (last, layers) = layers.split_last_mut().expect("the last layer defers something");
+        let index = layers.len();
+        let input = run((layers, first, team), ctx, input, None, Some(&mut kept))?;
+        current::begin(first, index);
+        let shape = *input.shape();
+        let ran = last.forward_before_head(ctx, input);
+        let (output, saved) = ran.map_err(|error| error.at(last.name()))?;
+        if ctx.mode != Mode::Evaluate {
+            kept.push_of(shape, saved);
+        }
+        Ok((output, Kept::listed(ctx, kept)))
+    }
+
+    /// As [`Layer::head_and_loss`], of the last layer.
+    pub(crate) fn head_and_loss(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        loss: &mut MicroBatchLoss<'_, Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let (layers, first, _) = self.row();
+        let (last, layers) = layers.split_last_mut().expect("the last layer defers something");
+        current::begin(first, layers.len());
+        last.head_and_loss(ctx, input, loss).map_err(|error| error.at(last.name()))
     }
 
     /// Computes again what all layers keep.

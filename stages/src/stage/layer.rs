@@ -2,6 +2,7 @@
 
 use crate::device::{Device, Place};
 use crate::error::{Error, Result};
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
@@ -119,6 +120,39 @@ pub trait Layer: std::fmt::Debug + 'static {
         Ok(self.forward(ctx, input)?.1)
     }
 
+    /// Says that this is the last layer of a model, the head, whose loss takes some rows of its output at a
+    /// time, and how many rows the largest micro-batch has. Called once, before training. A layer may then
+    /// defer what it does to the backward, where [`Layer::head_and_loss`] goes through some rows at a time,
+    /// and so never has the output of all rows. It returns how many of its parameters, the last ones, get
+    /// their gradients there. The default defers nothing.
+    fn defer_head(&mut self, _rows: usize) -> usize {
+        0
+    }
+
+    /// Forward without what is [deferred](Layer::defer_head): the input of that, and what backward-input will
+    /// need.
+    ///
+    /// # Errors
+    /// Whatever stops the layer. The default always fails.
+    fn forward_before_head(&mut self, _ctx: ForwardContext, _input: Tensor) -> Result<(Tensor, Kept)> {
+        Err(Error::new(NOT_DEFERRED))
+    }
+
+    /// What is [deferred](Layer::defer_head), from the input that [`Layer::forward_before_head`] has given:
+    /// the output, the loss and, in training, the weight gradients. Gives the gradient of the input, in
+    /// training, with which backward-input goes on.
+    ///
+    /// # Errors
+    /// Whatever stops the layer or the loss. The default always fails.
+    fn head_and_loss(
+        &mut self,
+        _ctx: ForwardContext,
+        _input: Tensor,
+        _loss: &mut MicroBatchLoss<'_, Tensor>,
+    ) -> Result<Option<Tensor>> {
+        Err(Error::new(NOT_DEFERRED))
+    }
+
     /// Computes the output of tokens that follow `past` others of the same text, for writing text. A layer
     /// that lets a token see others keeps what it needs of them, and begins a new text at `past` 0. The
     /// default is for layers that compute every row alone.
@@ -227,6 +261,8 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Called once, before training. Other layers do nothing.
     fn recompute_interior(&mut self) {}
 }
+
+const NOT_DEFERRED: &str = "this layer defers nothing: see `Layer::defer_head`";
 
 /// An output with `onto` added to it.
 pub(crate) fn output_onto(mut output: Tensor, onto: &Tensor) -> Result<Tensor> {

@@ -14,6 +14,7 @@ pub(crate) mod sequential;
 use crate::cuda::Together;
 use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result};
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
@@ -154,6 +155,40 @@ pub trait Stage: 'static {
     /// Whatever stops the stage. The error ends the step on every rank.
     fn forward(&mut self, ctx: ForwardContext, input: Self::Wire) -> Result<(Self::Wire, Self::Saved)>;
 
+    /// As [`Layer::defer_head`](crate::Layer::defer_head), of the last stage of a model: its head, and its
+    /// last parameters.
+    fn defer_head(&mut self, _rows: usize) -> usize {
+        0
+    }
+
+    /// Forward of a stage whose head is [deferred](Stage::defer_head): the input of the head, and what
+    /// backward-input will need.
+    ///
+    /// # Errors
+    /// Whatever stops the stage. The default always fails.
+    fn forward_before_head(
+        &mut self,
+        _ctx: ForwardContext,
+        _input: Self::Wire,
+    ) -> Result<(Self::Wire, Self::Saved)> {
+        Err(Error::new(NOT_DEFERRED))
+    }
+
+    /// A head that is [deferred](Stage::defer_head), and the loss. In training, gives the gradient of the
+    /// head's input, with which backward-input goes on. Called right before backward-input or backward; in an
+    /// evaluation, right after forward.
+    ///
+    /// # Errors
+    /// Whatever stops the head or the loss. The default always fails.
+    fn head_and_loss(
+        &mut self,
+        _ctx: ForwardContext,
+        _input: Self::Wire,
+        _loss: &mut MicroBatchLoss<'_, Self::Wire>,
+    ) -> Result<Option<Self::Wire>> {
+        Err(Error::new(NOT_DEFERRED))
+    }
+
     /// Computes the input gradient from the output gradient, and keeps what backward-weight will need. The
     /// input gradient is `None` if the input has none, as for tokens.
     ///
@@ -271,6 +306,7 @@ pub trait Stage: 'static {
     }
 }
 
+const NOT_DEFERRED: &str = "this stage defers nothing: see `Stage::defer_head`";
 const NO_TEXT: &str = "this stage writes no text: it lacks `Stage::forward_next` or `Stage::next_scores`";
 
 /// Makes a stage. A closure without arguments implements this trait.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::device::Place;
 use crate::error::Result;
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
@@ -92,6 +93,14 @@ impl<S: Stage> RecomputedStage<S> {
             stage.recompute_interiors();
         }
         Self { stage, full: how == Recompute::Full }
+    }
+
+    /// The input, if only that is kept.
+    fn kept_input(&self, ctx: ForwardContext, input: &S::Wire) -> Option<RecomputedSaved<S>>
+    where
+        S::Wire: Clone,
+    {
+        (self.full && ctx.mode == Mode::Train).then(|| RecomputedSaved::Input(ctx, input.clone()))
     }
 
     /// What the stage's own forward keeps; runs it again if only the input was kept.
@@ -187,10 +196,28 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {
-        let kept = (self.full && ctx.mode == Mode::Train).then(|| input.clone());
+        let kept = self.kept_input(ctx, &input);
         let (output, saved) = self.stage.forward(ctx, input)?;
-        let saved = kept.map_or(RecomputedSaved::Whole(saved), |input| RecomputedSaved::Input(ctx, input));
-        Ok((output, saved))
+        Ok((output, kept.unwrap_or(RecomputedSaved::Whole(saved))))
+    }
+
+    fn defer_head(&mut self, rows: usize) -> usize {
+        self.stage.defer_head(rows)
+    }
+
+    fn forward_before_head(&mut self, ctx: ForwardContext, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {
+        let kept = self.kept_input(ctx, &input);
+        let (output, saved) = self.stage.forward_before_head(ctx, input)?;
+        Ok((output, kept.unwrap_or(RecomputedSaved::Whole(saved))))
+    }
+
+    fn head_and_loss(
+        &mut self,
+        ctx: ForwardContext,
+        input: S::Wire,
+        loss: &mut MicroBatchLoss<'_, S::Wire>,
+    ) -> Result<Option<S::Wire>> {
+        self.stage.head_and_loss(ctx, input, loss)
     }
 
     fn forward_next(&mut self, past: usize, input: S::Wire) -> Result<S::Wire> {

@@ -6,6 +6,7 @@ use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
@@ -181,6 +182,23 @@ impl Stage for Sequential {
         let (output, kept) = self.chain.forward(ctx, input, None)?;
         output.mark_ready()?;
         Ok((output, kept))
+    }
+
+    fn defer_head(&mut self, rows: usize) -> usize {
+        self.chain.defer_head(rows)
+    }
+
+    fn forward_before_head(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.chain.forward_before_head(ctx, input)
+    }
+
+    fn head_and_loss(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        loss: &mut MicroBatchLoss<'_, Tensor>,
+    ) -> Result<Option<Tensor>> {
+        self.chain.head_and_loss(ctx, input, loss)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

@@ -8,6 +8,7 @@ mod documents;
 mod apart;
 mod block_shapes;
 mod blocks;
+mod by_rows;
 mod convolution;
 mod dropout;
 mod experts;

@@ -128,7 +128,7 @@ fn shards_give_each_other_what_the_sizes_of_units_say() {
                 "mlp" => Tensor::zeros(&[rows, 24]),
                 _ => Tensor::from_ids(&ROWS, ids).expect("ids"),
             };
-            let sizes = model().unit_sizes(rows, input.shape().count()).expect("known parts");
+            let sizes = model().unit_sizes(rows, input.shape().count(), true).expect("known parts");
             let ways = [(); 2].map(|()| Arc::<Way>::default());
             let other = [Arc::clone(&ways[1]), Arc::clone(&ways[0])];
             let copy = input.clone();

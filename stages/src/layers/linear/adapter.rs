@@ -89,9 +89,15 @@ impl Adapter {
         Some(shards.team.clone())
     }
 
-    /// Adds the adapter's part to the output. `input` has all rows.
-    pub(crate) fn forward(&mut self, ctx: ForwardContext, output: &mut Tensor, input: &Tensor) -> Result<()> {
-        let input = self.dropped(ctx, input)?;
+    /// Adds the adapter's part to the output. `input` has all rows, or some from row `first` on.
+    pub(crate) fn forward(
+        &mut self,
+        ctx: ForwardContext,
+        first: usize,
+        output: &mut Tensor,
+        input: &Tensor,
+    ) -> Result<()> {
+        let input = self.dropped_from(ctx, first, input.clone())?;
         let inner = match self.team_of(Side::Inputs) {
             Some(team) => team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?,
             None => self.down.forward(&input, None)?,
@@ -102,7 +108,7 @@ impl Adapter {
 
     /// As [`Adapter::forward`], when text is written.
     pub(crate) fn forward_next(&mut self, output: &mut Tensor, input: &Tensor) -> Result<()> {
-        let input = self.dropped(WRITING, input)?;
+        let input = self.dropped_from(WRITING, 0, input.clone())?;
         let inner = self.down.forward_next(&input, None)?;
         let more = match inner.gpu()? {
             Some(_) => self.by_rows(&inner, true)?,
@@ -119,11 +125,22 @@ impl Adapter {
         grad: &Tensor,
     ) -> Result<()> {
         let grad = grad.columns(self.columns.clone(), self.scale)?;
-        let (inner_grad, first_row) = match self.team_of(Side::Outputs) {
-            Some(team) => (self.own_inner_grad(&team, &grad)?, team.own_rows().start),
-            None => (self.up.input_grad(&grad)?, 0),
+        let inner_grad = match self.team_of(Side::Outputs) {
+            Some(team) => self.own_inner_grad(&team, &grad)?,
+            None => self.up.input_grad(&grad)?,
         };
-        let more = self.by_rows(&inner_grad, false)?;
+        self.add_input_grad(ctx, input_grad, &inner_grad)
+    }
+
+    /// Adds to the input gradient what follows from the gradient of what is between the matrices.
+    fn add_input_grad(
+        &mut self,
+        ctx: ForwardContext,
+        input_grad: &mut Tensor,
+        inner_grad: &Tensor,
+    ) -> Result<()> {
+        let first_row = self.team_of(Side::Outputs).map_or(0, |team| team.own_rows().start);
+        let more = self.by_rows(inner_grad, false)?;
         let more = self.dropped_from(ctx, first_row, more)?;
         let all = 0..input_grad.shape().last();
         input_grad.add_columns(all, &more, 1.0)
@@ -136,7 +153,7 @@ impl Adapter {
         input: &Tensor,
         grad: &Tensor,
     ) -> Result<()> {
-        let input = self.dropped(ctx, input)?;
+        let (input, all) = (self.dropped_from(ctx, 0, input.clone())?, grad.shape().rows());
         let grad = grad.columns(self.columns.clone(), self.scale)?;
         let inner = match self.team_of(Side::Inputs) {
             Some(team) => {
@@ -148,8 +165,52 @@ impl Adapter {
             Some(team) => team.gather(&self.own_inner_grad(&team, &grad)?)?,
             None => self.up.input_grad(&grad)?,
         };
-        self.up.add_grad(&inner, &grad)?;
-        self.down.add_grad(&input, &inner_grad)
+        self.up.add_grad(&inner, &grad, all)?;
+        self.down.add_grad(&input, &inner_grad, all)
+    }
+
+    /// Backward of some rows, which begin at row `first` of `all`: adds the second matrix's gradient, and
+    /// gives the gradient of what is between the matrices. With several shards that is a part, in `f32`.
+    pub(super) fn backward_some(
+        &mut self,
+        ctx: ForwardContext,
+        (first, all): (usize, usize),
+        rows: &Tensor,
+        grad: &Tensor,
+    ) -> Result<Tensor> {
+        let rows = self.dropped_from(ctx, first, rows.clone())?;
+        let grad = grad.columns(self.columns.clone(), self.scale)?;
+        let inner = self.down.forward(&rows, None)?;
+        self.up.add_grad(&inner, &grad, all)?;
+        match self.team_of(Side::Outputs) {
+            Some(_) => self.up.input_grad_part(&grad),
+            None => self.up.input_grad(&grad),
+        }
+    }
+
+    /// What is left after [`Adapter::backward_some`] of all rows: the gradient of the first matrix, and the
+    /// input gradient, if somebody uses it.
+    pub(super) fn backward_rest(
+        &mut self,
+        ctx: ForwardContext,
+        input: &Tensor,
+        inner_grad: Tensor,
+        input_grad: Option<&mut Tensor>,
+    ) -> Result<()> {
+        let team = self.team_of(Side::Outputs);
+        let own = match &team {
+            Some(team) => team.sum_in(input.dtype(), &inner_grad, None)?,
+            None => inner_grad,
+        };
+        if let Some(input_grad) = input_grad {
+            self.add_input_grad(ctx, input_grad, &own)?;
+        }
+        let inner_grad = match team {
+            Some(team) => team.gather(&own)?,
+            None => own,
+        };
+        let input = self.dropped_from(ctx, 0, input.clone())?;
+        self.down.add_grad(&input, &inner_grad, input.shape().rows())
     }
 
     /// Adds what the adapter adds to the weights `[outputs, inputs]` of its layer: `at` is the place of one.
@@ -193,6 +254,11 @@ impl Adapter {
         Ok(out)
     }
 
+    /// How many numbers a row has between the matrices.
+    pub(super) fn rank(&self) -> usize {
+        self.down.sizes()[1]
+    }
+
     /// Both matrices.
     pub(crate) fn matrices(&mut self) -> [&mut WeightMatrix; 2] {
         [&mut self.down, &mut self.up]
@@ -203,16 +269,16 @@ impl Adapter {
         team.sum_in(grad.dtype(), &self.up.input_grad_part(grad)?, None)
     }
 
-    /// The input after dropout.
-    fn dropped(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
-        self.dropped_from(ctx, 0, input.clone())
-    }
-
     /// Rows of the input, or of its gradient, from `first_row` on, after dropout.
     fn dropped_from(&mut self, ctx: ForwardContext, first_row: usize, rows: Tensor) -> Result<Tensor> {
         match (&mut self.dropout, &self.shards) {
             (None, _) => Ok(rows),
-            (Some(dropout), None) => Ok(dropout.forward(ctx, rows)?.0),
+            (Some(dropout), None) if first_row == 0 => Ok(dropout.forward(ctx, rows)?.0),
+            (Some(dropout), None) => {
+                let width = rows.shape().last();
+                let all = 0..width;
+                dropout.apply_part(ctx, rows, (first_row, width), std::slice::from_ref(&all))
+            }
             (Some(dropout), Some(shards)) => {
                 let all = 0..shards.inputs;
                 let columns = match shards.side {

@@ -2,6 +2,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod bias;
+pub(crate) mod by_rows;
 pub(crate) mod divided;
 pub(crate) mod groups_on_gpu;
 pub(crate) mod operands;
@@ -16,6 +17,7 @@ use crate::layers::linear::bias::add_bias_grad;
 use crate::layers::linear::divided::{Divided, Side};
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
+use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
@@ -58,6 +60,8 @@ pub struct Linear {
     parts: Vec<(String, Range<usize>)>,
     adapters: Vec<Adapter>,
     divided: Option<Divided>,
+    /// Whether it is the head of a model, and [deferred](Layer::defer_head).
+    is_deferred: bool,
 }
 
 impl Linear {
@@ -74,6 +78,7 @@ impl Linear {
             parts: vec![(name.to_owned(), 0..outputs)],
             adapters: Vec::new(),
             divided: None,
+            is_deferred: false,
         };
         layer.with_bias(Init::Zeros)
     }
@@ -221,7 +226,12 @@ impl Linear {
         }
     }
 
-    /// Whether backward-weight has anything to do.
+    /// Whether it is the head of a model, and deferred.
+    pub(crate) fn is_deferred(&self) -> bool {
+        self.is_deferred
+    }
+
+    /// Whether any of its parameters is trained.
     pub(crate) fn is_trained(&self) -> bool {
         let bias = self.bias.as_ref().is_some_and(|bias| !bias.is_frozen());
         bias || !self.adapters.is_empty() || !self.matrix.parameter().is_frozen()
@@ -237,6 +247,15 @@ impl Linear {
             adapter.backward_input(ctx, &mut input_grad, grad)?;
         }
         Ok(input_grad)
+    }
+
+    /// Adds the gradients of weights and bias, from some rows of a micro-batch of `all` rows.
+    fn add_gradients(&mut self, rows: &Tensor, grad: &Tensor, all: usize) -> Result<()> {
+        self.matrix.add_grad(rows, grad, all)?;
+        match self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
+            Some(bias) => add_bias_grad(bias, grad, self.matrix.apart_at(Side::Outputs)),
+            None => Ok(()),
+        }
     }
 
     /// What forward keeps.
@@ -280,7 +299,7 @@ impl Layer for Linear {
             None => self.matrix.forward(&rows, self.bias.as_ref())?,
         };
         for adapter in &mut self.adapters {
-            adapter.forward(ctx, &mut output, &rows)?;
+            adapter.forward(ctx, 0, &mut output, &rows)?;
         }
         drop(rows);
         Ok((output, self.kept(ctx, input)))
@@ -296,9 +315,31 @@ impl Layer for Linear {
         check_added(&self.output_shape(input.shape())?, &onto)?;
         let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
         for adapter in &mut self.adapters {
-            adapter.forward(ctx, &mut output, &input)?;
+            adapter.forward(ctx, 0, &mut output, &input)?;
         }
         Ok((output, self.kept(ctx, input)))
+    }
+
+    fn defer_head(&mut self, rows: usize) -> usize {
+        self.is_deferred = self.can_defer(rows);
+        match self.is_deferred {
+            true => self.parameters().len(),
+            false => 0,
+        }
+    }
+
+    fn forward_before_head(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        Ok((input, Kept::new(ctx, [])))
+    }
+
+    fn head_and_loss(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        loss: &mut MicroBatchLoss<'_, Tensor>,
+    ) -> Result<Option<Tensor>> {
+        self.run_by_rows(ctx, &input, loss)
     }
 
     fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
@@ -314,11 +355,25 @@ impl Layer for Linear {
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        Ok(self.kept(ctx, input))
+        match self.is_deferred {
+            true => Ok(Kept::new(ctx, [])),
+            false => Ok(self.kept(ctx, input)),
+        }
+    }
+
+    fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
+        self.is_deferred.then(|| Kept::new(ctx, []))
+    }
+
+    fn splits_backward(&mut self) -> bool {
+        !self.is_deferred && self.is_trained()
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        if self.is_deferred {
+            return Ok((self.input_gradient.then_some(grad), Kept::new(ctx, [])));
+        }
         let grad = self.whole_grad(grad)?;
         let input_grad = match self.input_gradient {
             true => Some(self.input_grad(ctx, &grad)?),
@@ -332,16 +387,13 @@ impl Layer for Linear {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        if !self.is_trained() {
+        if !self.is_trained() || self.is_deferred {
             return Ok(());
         }
         let ctx = pending.ctx;
         let [input, grad] = pending.into_tensors();
         let input = self.whole_input(&input)?.into_owned();
-        self.matrix.add_grad(&input, &grad)?;
-        if let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
-            add_bias_grad(bias, &grad, self.matrix.apart_at(Side::Outputs))?;
-        }
+        self.add_gradients(&input, &grad, input.shape().rows())?;
         let mut adapters = self.adapters.iter_mut();
         adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
     }

@@ -1,11 +1,12 @@
 //! The products of a linear layer on the CPU, and their packed operands.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use half::bf16;
 
 use crate::cpu::bf16_kernels::{self, Panels};
-use crate::cpu::depth::DepthGroups;
+use crate::cpu::depth::{BLOCK_DEPTH, DepthGroups};
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
@@ -221,8 +222,17 @@ impl Factor for bf16 {
         bf16_kernels::product(out, start, rows, bf16_kernels::Right::Panels(panels));
     }
 
+    /// In blocks of rows, as in `f32`: a gradient has the same bits if its rows come in whole blocks.
     fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
-        bf16_kernels::product(out, start, a.t(), bf16_kernels::Right::Matrix(b));
+        let mut add = |start, rows: Range<usize>| {
+            let (a, b) = (a.part(rows.clone()), b.part(rows));
+            bf16_kernels::product(out, start, a.t(), bf16_kernels::Right::Matrix(b));
+        };
+        let first = BLOCK_DEPTH.min(a.rows);
+        add(start, 0..first);
+        for from in (first..a.rows).step_by(BLOCK_DEPTH) {
+            add(Start::Old, from..a.rows.min(from + BLOCK_DEPTH));
+        }
     }
 }
 
@@ -257,7 +267,7 @@ pub(crate) fn packed_halves([inputs, outputs]: [usize; 2]) -> usize {
 /// As [`product_scratch`], for `bf16`.
 pub(crate) fn half_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
     match layout {
-        Layout::InOut => bf16_kernels::scratch(inputs, rows),
-        Layout::OutIn => bf16_kernels::scratch(outputs, rows),
+        Layout::InOut => bf16_kernels::scratch(inputs, rows.min(BLOCK_DEPTH)),
+        Layout::OutIn => bf16_kernels::scratch(outputs, rows.min(BLOCK_DEPTH)),
     }
 }

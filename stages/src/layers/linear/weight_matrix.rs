@@ -164,8 +164,9 @@ impl WeightMatrix {
         Ok(input_grad)
     }
 
-    /// Adds the gradient of the weights, unless they are frozen.
-    pub(crate) fn add_grad(&mut self, input: &Tensor, grad: &Tensor) -> Result<()> {
+    /// Adds the gradient of the weights, unless they are frozen: from some rows of a micro-batch of `all`
+    /// rows. Parts of a micro-batch but the last must have whole blocks of rows.
+    pub(crate) fn add_grad(&mut self, input: &Tensor, grad: &Tensor, all: usize) -> Result<()> {
         if self.weight.is_frozen() {
             return Ok(());
         }
@@ -176,7 +177,7 @@ impl WeightMatrix {
             Layout::InOut => (input, grad),
             Layout::OutIn => (grad, input),
         };
-        let start = Start::of_sum(self.weight.starts_sum(adds_in_place(grad.shape().rows())));
+        let start = Start::of_sum(self.weight.starts_sum(adds_in_place(all)));
         add_turned_product(&mut self.weight.grad, start, left, right);
         Ok(())
     }

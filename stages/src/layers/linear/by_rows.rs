@@ -1,0 +1,102 @@
+//! The last linear layer of a model: some rows at a time go forward, through the loss, and back.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::Linear;
+use super::divided::Side;
+use crate::device::{Device, Place};
+use crate::error::Result;
+use crate::loss::MicroBatchLoss;
+use crate::stage::{ForwardContext, Mode};
+use crate::tensor::Tensor;
+
+/// How many rows of the output are in memory at once on the CPU. Weight gradients are added up in blocks of
+/// as many rows, so they have the same bits as if all rows came at once.
+pub(crate) const SCORES_AT_ONCE: usize = crate::cpu::depth::BLOCK_DEPTH;
+/// How many rows of the scores of a micro-batch are in memory at once on a GPU, which needs more to be busy:
+/// with fewer, it would wait for the memory of the weight gradients, which each part reads and writes.
+pub const SCORES_ON_GPU: usize = 2048;
+
+/// Whether a last layer of these sizes, for a micro-batch of this many rows, goes by rows: where the output
+/// is larger than the input, and larger than what is in memory at once.
+pub(crate) fn goes_by_rows([inputs, outputs]: [usize; 2], rows: usize) -> bool {
+    rows > SCORES_AT_ONCE && outputs > inputs
+}
+
+impl Linear {
+    /// As [`goes_by_rows`].
+    pub(super) fn can_defer(&self, rows: usize) -> bool {
+        let [inputs, here] = self.matrix.sizes();
+        let outputs = match &self.divided {
+            Some(divided) if divided.side == Side::Outputs => divided.division.of_whole().len(),
+            Some(_) => return false,
+            None => here,
+        };
+        goes_by_rows([inputs, outputs], rows)
+    }
+
+    /// Takes all rows of the input through the layer and the loss, and back. Gives the input gradient, in
+    /// training; an empty one, if nobody uses it.
+    pub(super) fn run_by_rows(
+        &mut self,
+        ctx: ForwardContext,
+        input: &Tensor,
+        loss: &mut MicroBatchLoss<'_, Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let team = self.team_of(Side::Outputs).cloned();
+        let input = self.whole_input(input)?.into_owned();
+        let all = input.shape().rows();
+        // With several shards, each has a part of each number.
+        let room = |width| match &team {
+            Some(_) => input.f32_beside(input.shape().with_last(width).dims()),
+            None => input.beside(input.shape().with_last(width).dims()),
+        };
+        let trains = ctx.mode != Mode::Evaluate;
+        let mut input_grad =
+            (trains && self.input_gradient).then(|| room(input.shape().last())).transpose()?;
+        let ranks = self.adapters.iter().filter(|_| trains).map(|adapter| room(adapter.rank()));
+        let mut inner_grads: SmallVec<[Tensor; 1]> = ranks.collect::<Result<_>>()?;
+        for range in parts(input.place(), all) {
+            let rows = input.rows(range.clone())?;
+            let mut output = self.matrix.forward(&rows, self.bias.as_ref())?;
+            for adapter in &mut self.adapters {
+                adapter.forward(ctx, range.start, &mut output, &rows)?;
+            }
+            let Some(grad) = loss.take_rows(range.clone(), output)? else { continue };
+            if let Some(input_grad) = &mut input_grad {
+                let some = match &team {
+                    Some(_) => self.matrix.input_grad_part(&grad)?,
+                    None => self.matrix.input_grad(&grad)?,
+                };
+                input_grad.put_rows(range.clone(), &some)?;
+            }
+            self.add_gradients(&rows, &grad, all)?;
+            for (adapter, inner_grads) in self.adapters.iter_mut().zip(&mut inner_grads) {
+                let some = adapter.backward_some(ctx, (range.start, all), &rows, &grad)?;
+                inner_grads.put_rows(range.clone(), &some)?;
+            }
+        }
+        if !trains {
+            return Ok(None);
+        }
+        let mut input_grad = match (input_grad, &team) {
+            (Some(sum), Some(team)) => Some(team.sum_in(input.dtype(), &sum, None)?),
+            (input_grad, _) => input_grad,
+        };
+        for (adapter, inner_grad) in self.adapters.iter_mut().zip(inner_grads) {
+            adapter.backward_rest(ctx, &input, inner_grad, input_grad.as_mut())?;
+        }
+        Ok(Some(input_grad.unwrap_or_else(|| input.without_rows())))
+    }
+}
+
+/// The rows that are in memory at once.
+fn parts(place: Place, all: usize) -> impl Iterator<Item = Range<usize>> {
+    let most = match place.device {
+        Device::Cpu => SCORES_AT_ONCE,
+        Device::Cuda(_) => SCORES_ON_GPU,
+    };
+    (0..all).step_by(most).map(move |first| first..all.min(first + most))
+}
