@@ -25,6 +25,10 @@ def main():
     })
     for codec in ["snappy", "zstd", "gzip", "lz4", "brotli", "none"]:
         pq.write_table(table, OUT / f"{codec}.parquet", compression=codec, row_group_size=5)
+    prompts = pa.table({"prompt": TEXTS, "completion": [f" {number} it is." for number in range(12)]})
+    pq.write_table(prompts, OUT / "prompts.parquet")
+    tools = pa.table({"messages": CHATS, "tools": [["add"]] * 12})
+    pq.write_table(tools, OUT / "tools.parquet")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,18 @@ impl Documents {
         })
     }
 
+    /// The documents of a corpus: those that the index of a token file tells of; any other file is one.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn of(corpus: Corpus) -> Result<Self> {
+        let ends = corpus.document_ends()?;
+        let mut contents = ChecksumBuilder::new();
+        contents.add(corpus.checksum()?.to_string().as_bytes());
+        ends.iter().for_each(|end| contents.add(&end.to_le_bytes()));
+        Ok(Self { corpus, ends, contents: contents.checksum(), is_masked: false })
+    }
+
     /// The number of documents.
     pub fn count(&self) -> u64 {
         self.ends.len() as u64

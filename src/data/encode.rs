@@ -95,7 +95,7 @@ impl Recipe {
     pub fn checksum(&self, paths: &[PathBuf], tokenizer: &Tokenizer) -> Result<Checksum> {
         let mut checksum = ChecksumBuilder::new();
         let (tokens, chats) = (tokenizer.checksum(), tokenizer.chat_checksum());
-        checksum.add(format!("tokens 3, {self:?}, {tokens}, {chats}").as_bytes());
+        checksum.add(format!("tokens 4, {self:?}, {tokens}, {chats}").as_bytes());
         for (path, bytes) in raw::find(paths, self.form)? {
             checksum.add(&bytes.to_le_bytes());
             super::file::add_to(&mut checksum, &path)?;
@@ -218,10 +218,11 @@ impl<'a> Work<'a> {
         match raw::document(&piece.text, &self.recipe.field, self.recipe.loss_on).map_err(refuse)? {
             Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(
                 "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the \
-                 field with the messages of a chat as data.field"
+                 field with the messages of a chat, or with what follows a prompt, as data.field"
                     .to_owned(),
             )),
             Document::Text(text) => self.text(&text),
+            Document::Pair(parts) => self.pair(&parts),
             Document::Chat(messages) => {
                 let refuse = |problem: Problem| {
                     refuse(format!("is a chat, and the tokenizer's chat template {problem}"))
@@ -229,6 +230,32 @@ impl<'a> Work<'a> {
                 self.chat(&messages, self.template()?, refuse)
             }
         }
+    }
+
+    /// The tokens of a prompt and of what follows it, as of one text. The prompt is no answer.
+    fn pair(&self, parts: &[String; 2]) -> Result<Vec<u32>> {
+        let (text, start) = (parts.concat(), parts[0].len());
+        if self.recipe.loss_on == LossOn::All {
+            return self.text(&text);
+        }
+        let [begin, _] = self.tokenizer.around();
+        let begin = begin.iter().map(|token| token | NO_TARGET);
+        let answer = start..text.len();
+        let marked = self.marked(&text, std::slice::from_ref(&answer))?;
+        Ok(begin.chain(marked).chain(self.end_of_text()).collect())
+    }
+
+    /// The tokens of a text, marked where they are in no answer.
+    fn marked(&self, text: &str, answers: &[Range<usize>]) -> Result<Vec<u32>> {
+        let marked = self.tokenizer.encode_with_places(text)?.into_iter().map(|(token, place)| {
+            // A place may leave out white space at its ends, and be empty: then it is where that ended.
+            let in_answer = |answer: &Range<usize>| place.end > answer.start && place.start < answer.end;
+            match answers.iter().any(in_answer) {
+                true => token,
+                false => token | NO_TARGET,
+            }
+        });
+        Ok(marked.collect())
     }
 
     fn template(&self) -> Result<&ChatTemplate> {
@@ -259,16 +286,7 @@ impl<'a> Work<'a> {
         let of_assistant = messages.iter().filter(|message| message.role == ANSWERS);
         let counted = answers.into_iter().zip(of_assistant).filter(|(_, message)| message.counts);
         let answers: Vec<_> = counted.map(|(answer, _)| answer).collect();
-        let places = self.tokenizer.encode_with_places(&text)?;
-        let marked = places.into_iter().map(|(token, place)| {
-            // A place may leave out white space at its ends, and be empty: then it is where that ended.
-            let in_answer = |answer: &Range<usize>| place.end > answer.start && place.start < answer.end;
-            match answers.iter().any(in_answer) {
-                true => token,
-                false => token | NO_TARGET,
-            }
-        });
-        let mut tokens: Vec<_> = marked.collect();
+        let mut tokens = self.marked(&text, &answers)?;
         if tokens.last().map(|token| token & !NO_TARGET) != Some(self.end) {
             tokens.push(self.end | NO_TARGET);
         }

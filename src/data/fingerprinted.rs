@@ -37,6 +37,10 @@ impl DataSource for Fingerprinted {
         self.source.shapes()
     }
 
+    fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
+        self.source.shapes_of(step, micro_batch)
+    }
+
     fn fingerprint(&self) -> Result<Fingerprint> {
         if let Some(known) = self.fingerprint.get() {
             return Ok(known.clone());
@@ -93,6 +97,10 @@ impl DataSource for Summed {
 
     fn shapes(&self) -> (Shape, Shape) {
         self.source.shapes()
+    }
+
+    fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
+        self.source.shapes_of(step, micro_batch)
     }
 
     fn fingerprint(&self) -> Result<Fingerprint> {

@@ -30,8 +30,17 @@ pub trait DataSource: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The shapes of every input and target.
+    /// The shapes of every input and target; of the largest ones, if micro-batches have different shapes. The
+    /// memory for wires is taken for these, and processes refuse what is larger.
     fn shapes(&self) -> (Shape, Shape);
+
+    /// The shapes of the input and the target of a micro-batch. The default is for sources whose
+    /// micro-batches all have one shape. Where a rank has several shards, each asks before each pass, so this
+    /// should take little time; and a training micro-batch needs as many rows as there are shards. A source
+    /// around another one passes the call on.
+    fn shapes_of(&self, _step: u64, _micro_batch: MicroBatch) -> (Shape, Shape) {
+        self.shapes()
+    }
 
     /// The fingerprint of this data: it differs for other data. The processes of a run compare it, and
     /// checkpoints contain it.

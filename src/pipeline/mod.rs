@@ -26,3 +26,4 @@ pub use running::Pipeline;
 pub use spec::{STALL_LIMIT, SyncMode};
 
 pub use crate::actor::{Look, StallWarning};
+pub use crate::worker::may_defer_head;

@@ -15,6 +15,7 @@ use super::team::{self, TeamEnd};
 use crate::error::{LaunchError, Result};
 use crate::id::{MicroBatch, StageId};
 use crate::mesh::RankName;
+use crate::schedule::Schedule;
 
 impl<S: Stage> Worker<S> {
     /// Makes a worker and builds its stages.
@@ -127,12 +128,11 @@ impl<S: Stage> Worker<S> {
         Ok(joined.map_err(refuse)?)
     }
 
-    /// Lets the last stage defer its head, where it then has some rows at a time, if the backward follows the
-    /// forward at once. Otherwise the head's forward could have run while the rank waits. Also, what the head
-    /// adds to gradients must be in micro-batch order, like all gradients.
+    /// Lets the last stage defer its head, where it then has some rows at a time.
     fn defer_head(&mut self) {
         let takes_rows = self.loss.as_ref().is_some_and(|loss| loss.takes_rows());
-        if takes_rows && self.schedule.goes_back_at_once(self.schedule.last_stage()) {
+        let device = self.plan.mesh.place(self.transport.rank()).device;
+        if takes_rows && may_defer_head(&self.schedule, device) {
             let rows = self.plan.data.shapes().1.count();
             self.chunks.last_mut().expect("the rank of the loss has the last stage").defer_head(rows);
         }
@@ -170,6 +170,20 @@ impl<S: Stage> Worker<S> {
             Some(loss) if !loss.runs_on_gpus() => refuse("the loss"),
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether the last stage may defer its head to the backward, under this schedule, on this device: see
+/// [`Stage::defer_head`].
+///
+/// What the head adds to gradients must be in micro-batch order, like all gradients. On the CPU a whole
+/// backward must also follow the forward at once. Otherwise the head's forward could have run while the rank
+/// waits for others, or its backward-weight could. On a GPU a head that has some rows at a time has other
+/// bits, so as many schedules as possible defer it.
+pub fn may_defer_head(schedule: &Schedule, device: Device) -> bool {
+    match device {
+        Device::Cpu => schedule.goes_back_at_once(schedule.last_stage()),
+        Device::Cuda(_) => schedule.goes_back_in_turn(schedule.last_stage()),
     }
 }
 

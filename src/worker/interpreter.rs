@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::nvtx::Range;
-use pipewright_stages::{Borders, Shape, Stage, StageBuilder, Together};
+use pipewright_stages::{Borders, Mode, Shape, Stage, StageBuilder, Together};
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{Agreement, StepOutcome};
@@ -196,6 +196,14 @@ impl<S: Stage> Worker<S> {
     }
 
     fn pass(&mut self, run: &mut Execution<'_>, pass: Pass, cell: Cell) -> Result<()> {
+        // The tokens of a text are of no source.
+        if let Some(team) = self.team.as_ref().filter(|_| run.next.is_none()) {
+            let source = run.source.unwrap_or(self.plan.data.as_ref());
+            self.see_rows_of(&source.shapes_of(run.step, run.micro_batch(cell)).0);
+            if run.mode == Mode::Train {
+                team.team().check_rows()?;
+            }
+        }
         match pass {
             Pass::Forward => self.forward(run, cell),
             _ if cell.stage < self.first_trained => Ok(()),

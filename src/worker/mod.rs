@@ -22,6 +22,7 @@ mod ties;
 mod trace;
 
 pub(crate) use agreement::{Fault, StepOutcome, StepTotals};
+pub use build::may_defer_head;
 pub(crate) use evaluation::Forwards;
 pub(crate) use execution::{NextTokens, StepRequest};
 pub(crate) use interpreter::{Trained, Worker};

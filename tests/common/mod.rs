@@ -47,6 +47,35 @@ impl DataSource for RandomTokens {
     }
 }
 
+/// Random tokens in micro-batches of different shapes, up to the shape of these. Each has this number of rows
+/// at least.
+#[derive(Clone, Copy, Debug)]
+pub struct Varied(pub RandomTokens, pub usize);
+
+impl Varied {
+    /// The tokens of a micro-batch.
+    fn of(&self, step: u64, micro_batch: MicroBatch) -> RandomTokens {
+        let draws = rng::philox([6, 6], [step as u32, micro_batch.0, 0, 0]);
+        let up_to = |least: usize, most: usize, draw: u32| least + draw as usize % (most + 1 - least);
+        let rows = up_to(self.1, self.0.rows, draws[0]);
+        RandomTokens { rows, seq: up_to(1, self.0.seq, draws[1]), ..self.0 }
+    }
+}
+
+impl DataSource for Varied {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        self.of(step, micro_batch).micro_batch(step, micro_batch)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.0.shapes()
+    }
+
+    fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
+        self.of(step, micro_batch).shapes()
+    }
+}
+
 /// Tokens in documents that are kept apart: about every fourth token begins one.
 pub struct Apart(pub Arc<dyn DataSource>);
 
@@ -56,7 +85,7 @@ impl DataSource for Apart {
     }
 
     fn documents(&self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
-        let (shape, _) = self.shapes();
+        let (shape, _) = self.shapes_of(step, micro_batch);
         let mut starts = Tensor::scratch_ids(shape.dims());
         let time = shape.last();
         for (row, starts) in (0..).zip(starts.ids_mut().chunks_exact_mut(time)) {
@@ -72,6 +101,10 @@ impl DataSource for Apart {
 
     fn shapes(&self) -> (Shape, Shape) {
         self.0.shapes()
+    }
+
+    fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
+        self.0.shapes_of(step, micro_batch)
     }
 }
 

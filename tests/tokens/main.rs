@@ -45,6 +45,7 @@ mod kinds;
 mod messages;
 mod pairs;
 mod parquet;
+mod prompts;
 mod sequences;
 mod streams;
 mod tokenizers;

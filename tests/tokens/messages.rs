@@ -79,12 +79,6 @@ fn a_key_of_a_record_that_changes_what_is_learnt_is_refused_by_line() {
         let line = json!({"messages": answer_with(&json!({})), key: []}).to_string();
         of_line(&line, &recipe(LossOn::All)).unwrap();
     }
-    for [field, other] in [["prompt", "completion"], ["completion", "prompt"]] {
-        let line = json!({field: "Hear", other: "me"}).to_string();
-        let read = Recipe { field: field.to_owned(), ..Recipe::new(Form::Jsonl) };
-        let said = message(of_line(&line, &read));
-        has(&said, &[&format!("line 2 has \"{other}\", which would be left out: write both")]);
-    }
 }
 
 #[test]

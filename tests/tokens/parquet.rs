@@ -50,6 +50,34 @@ fn a_column_of_messages_is_read_as_the_lines_of_json_are() {
 
 #[cfg(feature = "parquet")]
 #[test]
+fn a_row_of_a_prompt_and_a_completion_is_read_as_the_lines_of_json_are() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("prompts.jsonl");
+    let line = |number| {
+        let prompt = format!("Line {number}: hear me speak, naïve 😀.");
+        json!({"prompt": prompt, "completion": format!(" {number} it is.")}).to_string()
+    };
+    fs::write(&path, (0..12).map(line).collect::<Vec<_>>().join("\n")).unwrap();
+    for loss_on in [LossOn::All, LossOn::Answers] {
+        let table = Recipe { loss_on, ..column("text") };
+        let lines = Recipe { form: Form::Jsonl, ..table.clone() };
+        let expected = tokens(std::slice::from_ref(&path), &lines).unwrap();
+        assert_eq!(tokens(&[file("prompts.parquet")], &table).unwrap(), expected);
+    }
+    let said = message(tokens(&[file("prompts.parquet")], &column("prompt")));
+    has(&said, &["has \"completion\", which would be left out"]);
+}
+
+/// As of a line of JSON, a column beside a chat that changes what is learnt is not left out.
+#[cfg(feature = "parquet")]
+#[test]
+fn a_column_that_changes_what_is_learnt_is_refused_by_row() {
+    let said = message(tokens(&[file("tools.parquet")], &column("messages")));
+    has(&said, &["tools.parquet` row 1 has \"tools\", which would be left out"]);
+}
+
+#[cfg(feature = "parquet")]
+#[test]
 fn a_table_that_cannot_be_used_is_refused_with_its_column_or_row() {
     let refused = |field: &str| message(tokens(&[file("snappy.parquet")], &column(field)));
     has(

@@ -346,3 +346,74 @@ fn a_training_that_goes_on_with_another_batch_reads_each_sequence_of_an_epoch_on
     assert_eq!(course.first(9), 3 * (12 + 5 + 6));
     assert_eq!(course.first(10), 3 * (12 + 5 + 6) + 12);
 }
+
+/// What each row of a source reads, without what fills it up, cut where documents begin.
+fn read_apart(source: &Sequences) -> Vec<Vec<u32>> {
+    let mut read = Vec::new();
+    for micro_batch in 0..source.count() as u32 {
+        let (input, target) = source.micro_batch(0, MicroBatch(micro_batch)).unwrap();
+        let starts = source.documents(0, MicroBatch(micro_batch)).unwrap().expect("they are kept apart");
+        let (input, target, starts) = (input.ids(), target.ids(), starts.ids());
+        let mut own: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for at in 0..SEQ {
+            if target[at] != IGNORED {
+                let document = own.entry(starts[at]).or_insert_with(|| vec![input[at]]);
+                document.push(target[at]);
+            }
+        }
+        read.extend(own.into_values());
+    }
+    read.sort();
+    read
+}
+
+#[test]
+fn each_file_of_text_is_a_document() {
+    let folder = TempDir::new().unwrap();
+    let texts = ["one", "sixteen", "five5"];
+    for (text, name) in texts.iter().zip(["a.txt", "b.txt", "c.txt"]) {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let documents = Arc::new(Documents::of(Corpus::text(&[folder.path().to_owned()]).unwrap()).unwrap());
+    assert_eq!(documents.count(), 3);
+    let apart = Packing::Apart(Longer::Refuse);
+    let source = Sequences::in_order(Arc::clone(&documents), 0..3, apart, (1, SEQ)).unwrap();
+    let mut expected: Vec<Vec<u32>> =
+        texts.iter().map(|text| text.bytes().map(u32::from).collect()).collect();
+    expected.sort();
+    assert_eq!(read_apart(&source), expected);
+    // Other borders are other data.
+    fs::write(folder.path().join("a.txt"), "onesix").unwrap();
+    fs::write(folder.path().join("b.txt"), "teen").unwrap();
+    let other = Documents::of(Corpus::text(&[folder.path().to_owned()]).unwrap()).unwrap();
+    let other = Sequences::in_order(Arc::new(other), 0..3, apart, (1, SEQ)).unwrap();
+    let [one, other] = [&source, &other].map(|source| source.fingerprint().unwrap());
+    assert_ne!(one.contents, other.contents);
+}
+
+#[test]
+fn the_index_of_a_token_file_says_where_documents_end() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("all.bin");
+    let documents: [&[u32]; 3] = [&[1, 2, 3], &[4, 5], &[6, 7, 8, 9]];
+    let mut writer = TokenWriter::create(&path, Width::U16).unwrap();
+    for tokens in documents {
+        writer.add(tokens).unwrap();
+        writer.end_document();
+    }
+    writer.finish(true).unwrap();
+    let apart = Packing::Apart(Longer::Refuse);
+    let read = |paths: &[PathBuf]| {
+        let corpus = Corpus::tokens(paths, Width::U16).unwrap();
+        let documents = Arc::new(Documents::of(corpus).unwrap());
+        let all = 0..documents.count();
+        read_apart(&Sequences::in_order(documents, all, apart, (1, SEQ)).unwrap())
+    };
+    let mut expected = documents.map(<[u32]>::to_vec).to_vec();
+    assert_eq!(read(std::slice::from_ref(&path)), expected);
+    // A file without an index is one document.
+    let plain = folder.path().join("plain.bin");
+    fs::write(&plain, [11_u16, 12, 13].map(u16::to_le_bytes).concat()).unwrap();
+    expected.push(vec![11, 12, 13]);
+    assert_eq!(read(&[path, plain]), expected);
+}

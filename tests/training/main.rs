@@ -43,6 +43,7 @@ mod steps;
 mod threads;
 mod ties;
 mod traces;
+mod varied;
 mod writing;
 
 use std::path::Path;

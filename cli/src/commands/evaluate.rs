@@ -152,6 +152,10 @@ impl DataSource for Counted {
         self.source.micro_batch(step, micro_batch)
     }
 
+    fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
+        self.source.shapes_of(step, micro_batch)
+    }
+
     fn documents(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<Option<Tensor>> {
         self.source.documents(step, micro_batch)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pipewright::data::Packing;
 use pipewright::stages::devices::host_speed;
+use pipewright::stages::layers::rows_at_once;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Exchanges, UnitSizes};
 use pipewright::stages::optimizer::Optimizer;
@@ -135,8 +136,15 @@ fn shard_costs(config: &Config, units: &[UnitSizes]) -> Vec<ShardCost> {
     };
     let mut all: Vec<ShardCost> = units.iter().map(of_unit).collect();
     if let Some((last, unit)) = all.last_mut().zip(units.last()) {
-        // Deferred scores meet the loss in the backward.
-        let (pass, parts) = if unit.deferred > 0 { (1, unit.deferred) } else { (0, 1) };
+        // Deferred scores meet the loss in the backward, in parts.
+        let device = match config.pipeline.devices.gpus().first() {
+            Some(&gpu) => Device::Cuda(gpu),
+            None => Device::Cpu,
+        };
+        let (pass, parts) = match unit.deferred {
+            0 => (0, 1),
+            rows => (1, rows.div_ceil(rows_at_once(device))),
+        };
         last.messages[pass].count += IN_LOSS * parts as f64 * f64::from(config.pipeline.shards - 1);
     }
     all
@@ -252,7 +260,7 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     add("data", &|key| ["kind", "seq"].contains(&key));
     add("lora", &|key| key != "path");
     // How long documents are says how much of a sequence a token sees.
-    let is_apart = config.data.kind.has_documents() && matches!(config.packing(), Packing::Apart(_));
+    let is_apart = matches!(config.packing(), Some(Packing::Apart(_)));
     add("data", &|key| is_apart && ["packing", "longer"].contains(&key));
     add("optimizer", &|key| ["kind", "groups"].contains(&key));
     let rows = config.micro_batch_size().to_string();

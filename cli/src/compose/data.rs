@@ -14,9 +14,18 @@ use pipewright::data::{
 use pipewright::error::DataError;
 use pipewright::tokenizer::Tokenizer;
 
-/// The number of windows in a validation on text or tokens, if the config does not set it. It does not depend
-/// on the size of a micro-batch.
-const VALIDATION_WINDOWS: u64 = 128;
+/// The most sequences in a validation while a model is trained, and of windows in any evaluation, if the
+/// config does not set it. It does not depend on the size of a micro-batch.
+const VALIDATION_SEQUENCES: u64 = 128;
+
+/// How much of what is set aside is used, if the config does not set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A part: validations come again and again while a model is trained.
+    Training,
+    /// All documents.
+    Evaluation,
+}
 
 /// The data for training and for validation.
 pub struct TrainingData {
@@ -73,7 +82,7 @@ pub fn data_with_progress(
     let validation = match config.data.validation_path.is_empty() {
         true if held.is_empty() => return Ok(data),
         true => {
-            let (source, micro_batches, more) = all.validation(config, held)?;
+            let (source, micro_batches, more) = all.validation(config, held, Purpose::Training)?;
             data.summary += &more;
             (source, micro_batches)
         }
@@ -83,7 +92,7 @@ pub fn data_with_progress(
                 let all = [&config.data.path, &config.data.validation_path];
                 tokens(config, &Paths(all.map(|paths| paths.0.clone()).concat()), None)?;
             }
-            let held_out = held_out(config, tell)?;
+            let held_out = set_aside(config, Purpose::Training, tell)?;
             data.summary += &format!("; for validation {}", held_out.summary);
             data.warnings.extend(held_out.warnings);
             (held_out.source, held_out.micro_batches)
@@ -119,11 +128,15 @@ impl std::fmt::Debug for HeldOut {
     }
 }
 
-/// Opens what a config sets aside for validation, and nothing for training.
+/// Opens what a config sets aside for validation, for an evaluation of all of it, and nothing for training.
 ///
 /// # Errors
 /// As [`data`]. Also when nothing is set aside.
 pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOut> {
+    set_aside(config, Purpose::Evaluation, tell)
+}
+
+fn set_aside(config: &Config, purpose: Purpose, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOut> {
     let own = &config.data.validation_path;
     let (key, paths) = match own.is_empty() {
         true => ("data.path", &config.data.path),
@@ -144,7 +157,7 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
         true => all.summary(&span),
         false => all.summary(&(0..0)),
     };
-    let (source, micro_batches, more) = all.validation(config, span)?;
+    let (source, micro_batches, more) = all.validation(config, span, purpose)?;
     Ok(HeldOut { source, micro_batches, summary: summary + &more, warnings: warnings(config, paths)? })
 }
 
@@ -178,7 +191,13 @@ impl Opened {
         let corpus = match (data.kind, tokenizer(config)?) {
             (DataKind::Text, Some(tokenizer)) => match paths.is_built_in() {
                 true => Corpus::built_in_encoded(&tokenizer, data.end_of_text.as_deref())?,
-                false => encoded(Form::Text, &tokenizer)?.into_corpus(),
+                false => {
+                    let documents = encoded(Form::Text, &tokenizer)?;
+                    if config.packing().is_some() {
+                        return Ok(Self::Documents(Arc::new(documents)));
+                    }
+                    documents.into_corpus()
+                }
             },
             (DataKind::Text, None) if paths.is_built_in() => Corpus::built_in(),
             (DataKind::Text, None) => Corpus::text(&paths.0)?,
@@ -195,6 +214,9 @@ impl Opened {
             (DataKind::Idx | DataKind::Cifar10, _) => return Self::images(config, key, paths),
         };
         corpus.check_vocabulary(config.model.vocab)?;
+        if config.packing().is_some() {
+            return Ok(Self::Documents(Arc::new(Documents::of(corpus)?)));
+        }
         let unit = match (data.kind, &data.tokenizer) {
             (DataKind::Text, None) => "bytes",
             _ => "tokens",
@@ -264,7 +286,7 @@ impl Opened {
                 (Arc::new(windows), String::new())
             }
             Self::Documents(documents) => {
-                let (documents, packing) = (Arc::clone(documents), config.packing());
+                let (documents, packing) = (Arc::clone(documents), config.packing().unwrap_or_default());
                 let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
                 let what = match packing {
                     Packing::Apart(Longer::LeaveOut) => "left out",
@@ -298,21 +320,29 @@ impl Opened {
     }
 
     /// A part of it for validation, how many micro-batches that takes, and more to say of it.
-    fn validation(&self, config: &Config, span: Range<u64>) -> Result<(Arc<dyn DataSource>, u32, String)> {
+    fn validation(
+        &self,
+        config: &Config,
+        span: Range<u64>,
+        purpose: Purpose,
+    ) -> Result<(Arc<dyn DataSource>, u32, String)> {
         let (rows, seq) = (config.micro_batch_size(), config.data.seq);
         let given = config.train.validation_micro_batches;
         let all = |count: u64| given.unwrap_or(count.div_ceil(rows as u64) as u32);
         Ok(match self {
             Self::Corpus(corpus, _) => {
                 let windows = (span.end - span.start) / seq as u64;
-                let micro_batches = all(windows.clamp(1, VALIDATION_WINDOWS));
+                let micro_batches = all(windows.clamp(1, VALIDATION_SEQUENCES));
                 let windows = Windows::even(Arc::clone(corpus), span, rows, seq, micro_batches)?;
                 (Arc::new(windows), micro_batches, String::new())
             }
             Self::Documents(documents) => {
-                let packing = config.packing();
+                let packing = config.packing().unwrap_or_default();
                 let sequences = Sequences::in_order(Arc::clone(documents), span, packing, (rows, seq))?;
-                let micro_batches = all(sequences.count().min(VALIDATION_WINDOWS));
+                let micro_batches = all(match purpose {
+                    Purpose::Training => sequences.count().min(VALIDATION_SEQUENCES),
+                    Purpose::Evaluation => sequences.count(),
+                });
                 let more = without_target(&sequences, "validation");
                 (Arc::new(sequences), micro_batches, more)
             }

@@ -1,7 +1,8 @@
 //! Which kernels a GPU runs in each unit of a model of tokens, in `bf16`, as the layers of `stages/` queue
 //! them.
 
-use pipewright::stages::layers::{Heads, SCORES_ON_GPU};
+use pipewright::stages::Device;
+use pipewright::stages::layers::{Heads, rows_at_once};
 use pipewright::stages::models::Part;
 
 use pipewright::plan::{Kernel, Work};
@@ -203,8 +204,9 @@ impl Builder {
         unit.backward_weight.clear();
         unit.backward_input.extend(unit.forward.pop());
         unit.backward_input.push(loss);
-        for first in (0..self.rows.tokens).step_by(SCORES_ON_GPU) {
-            let rows = SCORES_ON_GPU.min(self.rows.tokens - first);
+        let most = rows_at_once(Device::Cuda(0));
+        for first in (0..self.rows.tokens).step_by(most) {
+            let rows = most.min(self.rows.tokens - first);
             let product = Self::product("product backward-weight", [dim, vocab], rows, FLOAT);
             unit.backward_input.push(product);
         }

@@ -4,7 +4,7 @@ use pipewright::stages::models::UnitSizes;
 use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::held::cost;
-use super::model::{Sizes, recomputed_by_stage, sizes_under};
+use super::model::{Sizes, recomputed_by_stage, sizes, sizes_under};
 use super::trained::{Trained, trained};
 use super::{PipelinePlan, optimizer, places};
 use crate::config::{Config, Fabric, environment};
@@ -28,8 +28,8 @@ const OF_CELL: f64 = 1600.0;
 /// # Errors
 /// As for [`places`]. Also when the plan belongs to another config.
 pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
+    let Sizes { input, target, .. } = sizes(config)?;
     let schedule = plan.replicas.largest();
-    let Sizes { input, target, .. } = sizes_under(config, schedule)?;
     let (estimated, stages) = each_stage(config, plan)?;
     let costs = match &plan.costs {
         Some(measured) => measured.stages(&plan.counts)?,
@@ -89,9 +89,10 @@ pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Resu
 /// What each stage keeps of a micro-batch, and what it needs under any schedule.
 fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, Vec<StageMemory>)> {
     let schedule = plan.replicas.largest();
-    let Sizes { units, input, .. } = sizes_under(config, schedule)?;
-    let how = recomputed_by_stage(config, plan.counts.len())?;
     let places = places(config, schedule.ranks())?;
+    let last = places[schedule.rank_of(schedule.last_stage()).index()].device;
+    let Sizes { units, input, .. } = sizes_under(config, schedule, last)?;
+    let how = recomputed_by_stage(config, plan.counts.len())?;
     let per_weight = PerWeight::of(config, plan);
     let trained = trained(config)?;
     let mut left = units.as_slice();

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright::stages::models::{Cnn, Gpt, Llama, Mlp, Model, ResNet, UnitSizes};
-use pipewright::stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
+use pipewright::stages::{Device, Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
 use super::rules::with_rules;
 use super::stack;
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::Result;
 use crate::error::ValueProblem;
+use pipewright::pipeline::may_defer_head;
 use pipewright::pretrained::{Architecture, Family, Target, Weights, open_adapters, open_own, start_from};
 use pipewright::schedule::Schedule;
 
@@ -131,14 +132,14 @@ pub(super) struct Sizes {
     pub(super) target: u64,
 }
 
-/// The sizes under a schedule whose last stage goes back after each forward at once, as nearly all do.
+/// The sizes under a schedule that lets the last stage defer its head.
 pub(super) fn sizes(config: &Config) -> Result<Sizes> {
     sizes_of(config, true)
 }
 
-/// The sizes under this schedule.
-pub(super) fn sizes_under(config: &Config, schedule: &Schedule) -> Result<Sizes> {
-    sizes_of(config, schedule.goes_back_at_once(schedule.last_stage()))
+/// The sizes under this schedule, with the last stage on this device.
+pub(super) fn sizes_under(config: &Config, schedule: &Schedule, last: Device) -> Result<Sizes> {
+    sizes_of(config, may_defer_head(schedule, last))
 }
 
 fn sizes_of(config: &Config, defers: bool) -> Result<Sizes> {

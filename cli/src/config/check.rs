@@ -78,7 +78,8 @@ fn bounds(config: &Config) -> Result<()> {
 }
 
 fn data(config: &Config) -> Result<()> {
-    let longer_counts = config.data.longer == Longer::Cut || matches!(config.packing(), Packing::Apart(_));
+    let longer_counts =
+        config.data.longer == Longer::Cut || matches!(config.packing(), Some(Packing::Apart(_)));
     config.require(longer_counts, "data.longer", || {
         "only documents that are kept apart can be left out or refused: set data.packing to \"apart\""
             .to_owned()

@@ -65,17 +65,20 @@ section! {
             ]),
             values(&[("assistant", ANSWERS), ("completion", ANSWERS)]),
         ],
-        /// jsonl, parquet: how documents become sequences. `"joined"` (or `true`): they follow each other.
-        /// `"single"` (or `false`): each has one of its own. `"apart"`: a sequence has several whole ones,
-        /// and they do not see each other.
+        /// All but idx and cifar10: how documents become sequences. `"joined"` (or `true`): they follow each
+        /// other. `"single"` (or `false`): each has one of its own. `"apart"`: a sequence has several whole
+        /// ones, and they do not see each other.
         packing: Option<PackingBy> = None => [
-            only("kind", DOCUMENTS),
-            unset("`\"joined\"`; with `loss_on = \"answers\"` `\"apart\"`, but not for a `stack`"),
+            only("kind", OF_TOKENS),
+            unset(
+                "text, tokens: sequences at random places; else `\"joined\"`, with `loss_on = \"answers\"` \
+                 `\"apart\"`, but not for a `stack`",
+            ),
             page("documents.md#documents-apart"),
         ],
         /// packing `"apart"`: what becomes of a document that is longer than `seq`. `"cut"`: several
         /// documents. `"leave-out"`: nothing. `"refuse"`: the data is refused.
-        longer: Longer = Longer::Cut => [only("kind", DOCUMENTS)],
+        longer: Longer = Longer::Cut => [only("kind", OF_TOKENS)],
         /// idx: the file of labels, when its name does not follow from the name of the images.
         labels: Option<PathBuf> = None => [only("kind", &["idx"]), unset("by name")],
         /// cifar10: training images are moved and flipped at random.
@@ -159,7 +162,7 @@ pub enum DataKind {
 }
 
 impl DataKind {
-    /// Whether it is documents.
+    /// Whether it always is documents.
     pub fn has_documents(self) -> bool {
         matches!(self, Self::Jsonl | Self::Parquet)
     }

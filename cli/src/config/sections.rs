@@ -184,7 +184,7 @@ section! {
         ],
         /// The micro-batches of a validation.
         validation_micro_batches: Option<u32> = None => [
-            harmless, positive, unset("all images, or 128 windows of text"),
+            harmless, positive, unset("all images, or 128 sequences; `evaluate`: all documents"),
         ],
         /// Steps between texts that the model writes; 0 for none.
         sample_every: u64 = 0 => [harmless, page("watching.md#texts-that-the-model-writes")],

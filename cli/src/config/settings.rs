@@ -61,7 +61,7 @@ impl Config {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
         config.pipeline.shard_groups = Some(self.shard_groups());
-        config.data.packing = Some(self.packing_by());
+        config.data.packing = self.packing_by();
         config.counting()
     }
 
@@ -106,21 +106,23 @@ impl Config {
 
     /// How documents become sequences, in the config's word. Answers are learnt from chats, which have
     /// nothing to do with each other. Layers of a stack may not be able to keep them apart.
-    pub(super) fn packing_by(&self) -> PackingBy {
+    pub(super) fn packing_by(&self) -> Option<PackingBy> {
         let usual = match (self.data.loss_on, self.model.kind) {
-            (LossOn::Answers, kind) if kind != ModelKind::Stack => PackingBy::Apart,
-            _ => PackingBy::Joined,
+            _ if !self.data.kind.has_documents() => None,
+            (LossOn::Answers, kind) if kind != ModelKind::Stack => Some(PackingBy::Apart),
+            _ => Some(PackingBy::Joined),
         };
-        self.data.packing.unwrap_or(usual)
+        self.data.packing.or(usual)
     }
 
-    /// How documents become sequences.
-    pub fn packing(&self) -> Packing {
-        match self.packing_by() {
+    /// How documents become sequences. `None`: nobody asks where documents end, and sequences are drawn at
+    /// random places.
+    pub fn packing(&self) -> Option<Packing> {
+        Some(match self.packing_by()? {
             PackingBy::Joined => Packing::Joined,
             PackingBy::Single => Packing::Single,
             PackingBy::Apart => Packing::Apart(self.data.longer),
-        }
+        })
     }
 
     /// The number of groups in which sums over divided weights are added up.
@@ -307,7 +309,7 @@ impl Config {
     /// indices, and the staleness that replicas may have.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
-        config.data.packing = Some(self.packing_by());
+        config.data.packing = self.packing_by();
         config.pipeline.micro_batch_size = Some(self.micro_batch_size());
         config.pipeline.batch_size = None;
         // Reductions are as a server without staleness.

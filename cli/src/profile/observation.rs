@@ -34,10 +34,7 @@ pub(super) enum Observation {
         /// Whether it computed gradients, and did not only add some.
         splits: bool,
     },
-    /// The loss of an output.
     Loss,
-    /// A head that is deferred to the backward, with the loss.
-    DeferredHead,
     Update {
         parameter: String,
     },

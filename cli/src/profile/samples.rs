@@ -24,7 +24,6 @@ struct Layer {
     parameters: Vec<String>,
     forward: Vec<f64>,
     loss: Vec<f64>,
-    deferred_head: Vec<f64>,
     backward_input: Vec<f64>,
     backward_weight: Vec<f64>,
     saved: u64,
@@ -72,7 +71,6 @@ impl Samples {
                     &mut layer.backward_weight
                 }
                 Observation::Loss => &mut layer.loss,
-                Observation::DeferredHead => &mut layer.deferred_head,
                 Observation::Update { parameter } => self.updates.entry(parameter).or_default(),
             };
             if step >= first {
@@ -109,9 +107,7 @@ impl Samples {
         self.layers
             .into_iter()
             .map(|layer| {
-                let [head, input, weight] =
-                    [layer.deferred_head, layer.backward_input, layer.backward_weight].map(undisturbed);
-                let both = [head + input, weight];
+                let both = [layer.backward_input, layer.backward_weight].map(undisturbed);
                 let [input, weight] = match layer.splits {
                     true => both,
                     false => [both[0] + both[1], 0.0],

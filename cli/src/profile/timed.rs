@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hint::black_box;
 
-use pipewright::stages::loss::{Loss, MicroBatchLoss, Score, SomeRows};
+use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::models::LayerSpec;
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{
@@ -58,29 +58,6 @@ impl Layer for Timed {
         let of = Observation::Forward { at, saved: kept.with_blocks(<[_]>::to_vec), output: output.bytes() };
         tell(&self.log, self.layer, took, of);
         Ok((output, kept))
-    }
-
-    fn defer_head(&mut self, rows: usize) -> usize {
-        self.inside.defer_head(rows)
-    }
-
-    fn forward_before_head(&mut self, at: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        begin_step(at.step, &self.log)?;
-        let ((output, kept), took) = timed(|| self.inside.forward_before_head(at, input))?;
-        let of = Observation::Forward { at, saved: kept.with_blocks(<[_]>::to_vec), output: output.bytes() };
-        tell(&self.log, self.layer, took, of);
-        Ok((output, kept))
-    }
-
-    fn head_and_loss(
-        &mut self,
-        at: ForwardContext,
-        input: Tensor,
-        loss: &mut MicroBatchLoss<'_, Tensor>,
-    ) -> Result<Option<Tensor>> {
-        let (grad, took) = timed(|| self.inside.head_and_loss(at, input, loss))?;
-        tell(&self.log, self.layer, took, Observation::DeferredHead);
-        Ok(grad)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -162,20 +139,6 @@ impl<L: Loss<Tensor>> Loss<Tensor> for TimedLoss<L> {
 
     fn finish(&mut self, micro_batch: u32) -> Score {
         self.loss.finish(micro_batch)
-    }
-
-    fn takes_rows(&self) -> bool {
-        self.loss.takes_rows()
-    }
-
-    /// The time is the head's: it calls this function.
-    fn take_rows(
-        &mut self,
-        rows: &SomeRows,
-        output: Tensor,
-        target: Tensor,
-    ) -> Result<(Option<Score>, Tensor)> {
-        self.loss.take_rows(rows, output, target)
     }
 
     fn runs_on_gpus(&self) -> bool {

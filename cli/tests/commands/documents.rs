@@ -260,3 +260,61 @@ fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
     let said = place.run(&["export", "runs/own", "other"]).done().stderr();
     has(&said, &["warning: the folder gets no tokenizer: ", "own"]);
 }
+
+/// The files of a folder of text, and of token files, are documents if the config says how they become
+/// sequences.
+#[test]
+fn the_files_of_a_folder_of_text_are_kept_apart() {
+    let place = Place::new();
+    let config = CHATS
+        .replace("tokenizer = 'TOKENIZER'\nfield = 'messages'\nloss_on = 'answers'\ncache = 'cache'\n", "");
+    let config = config.replace("'jsonl'", "'text'").replace("'chats.jsonl'", "'texts'");
+    place.write("text.toml", config.replace("seq = 16", "seq = 16\npacking = 'apart'\nvalidation = 2"));
+    fs::create_dir(place.path("texts")).expect("a folder");
+    for number in 0..12 {
+        place.write(
+            &format!("texts/{number:02}.txt"),
+            format!("Text {number} of some length. ").repeat(1 + number % 3),
+        );
+    }
+    let train = |args: &[&str]| place.run(&[&["train", "text.toml", "--weights-hash"], args].concat()).done();
+    let whole = train(&["--run-dir", "runs/whole"]);
+    has(
+        &whole.stdout(),
+        &["12 documents of", "the last 2 documents for validation", "of their places empty"],
+    );
+    let cut = ["--run-dir", "runs/cut", "--set", "pipeline.stages=2", "--set", "pipeline.schedule=zb-h1"];
+    assert_eq!(train(&cut).hash(), whole.hash());
+    let joined = train(&["--run-dir", "runs/joined", "--set", "data.packing=joined"]);
+    assert_ne!(joined.hash(), whole.hash());
+}
+
+/// A validation while a model is trained takes 128 sequences at most. An evaluation takes all that is set
+/// aside, also what fills no micro-batch.
+#[test]
+fn an_evaluation_has_all_documents() {
+    let place = place();
+    let chats = place.text("chats.jsonl");
+    place.write("many.jsonl", chats.repeat(8));
+    let sets = ["data.path=many.jsonl", "data.packing=single", "data.validation=301", "data.seq=96"];
+    let sets = sets.map(|set| ["--set", set]);
+    train(&place, &[&["--run-dir", "runs/many", "--steps", "1"], sets.as_flattened()].concat());
+    let targets = |sets: &[&str]| -> u64 {
+        let all = [&["evaluate", "runs/many", "--format", "json"], sets].concat();
+        let said: serde_json::Value = serde_json::from_str(&place.run(&all).done().stdout()).expect("JSON");
+        said["targets"].as_f64().expect("a number") as u64
+    };
+    let one = |document: u64| {
+        let kept = format!("data.validation={document}");
+        targets(&["--set", &kept, "--set", "train.validation_micro_batches=1"])
+    };
+    // The last chat alone, then twice as many: each chat has as many targets as others of its length.
+    let (last, two) = (one(1), one(2));
+    assert!(last > 0 && two > last);
+    let all = targets(&[]);
+    let halves = [1, 75].map(|count| targets(&["--set", &format!("train.validation_micro_batches={count}")]));
+    // 301 sequences are 150 micro-batches of two, and one that is not full.
+    assert!(halves[0] < halves[1] && halves[1] < all);
+    assert_eq!(targets(&["--set", "train.validation_micro_batches=151"]), all);
+    assert_eq!(targets(&["--set", "train.validation_micro_batches=150"]) + last, all);
+}

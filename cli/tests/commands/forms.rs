@@ -169,10 +169,10 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
     let said = train("data.path=wide.bin", "model.vocab=70000", &["data.dtype=u16"]).refused();
     has(&said, &["data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is 70000"]);
     let said = train("data.path=wide.bin", "model.vocab=70000", &[]).done().stdout();
-    has(&said, &[&format!("`wide.bin`: {count} tokens")]);
+    has(&said, &[&format!("`wide.bin`: 1 documents of {count} tokens")]);
     fs::remove_dir_all(place.path("runs/t")).unwrap();
     let said = train("data.path=a.bin", "model.vocab=70000", &[]).done().stdout();
-    has(&said, &[&format!("`a.bin`: {count} tokens")]);
+    has(&said, &[&format!("`a.bin`: 1 documents of {count} tokens")]);
 }
 
 #[test]
@@ -196,6 +196,7 @@ fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
 fn text_that_was_meant_in_another_way_is_warned_of() {
     let place = twelve();
     place.write("a.csv", "Hear\r\nme\r\n".repeat(100));
+    place.write("my.toml", place.text("my.toml").replace("packing = false\n", ""));
     let sets = ["data.kind=text", "data.path=a.csv", "data.validation=0.5", "model.vocab=512"];
     let run = place.run_with(&["train", "my.toml", "--steps", "1"], &sets).done();
     let said = run.stderr();

@@ -102,6 +102,7 @@ fn documents_become_sequences_by_what_is_learnt_and_stay_those_of_a_run() {
         (&[answers, "packing=true"], Packing::Joined),
         (&[answers, "packing=false"], Packing::Single),
     ] {
+        let expected = Some(expected);
         assert_eq!(config(sets).packing(), expected, "{sets:?}");
         let saved = config(sets).resolved_toml().expect("text");
         let again = Config::parse("saved.toml", &saved, &[], &[]).expect("it was written");
@@ -110,5 +111,27 @@ fn documents_become_sequences_by_what_is_learnt_and_stay_those_of_a_run() {
     }
     // A run of an earlier version goes on as it was begun.
     let resumed = config(&[answers]).grouped_as("[data]\npacking = true").expect("it fits");
-    assert_eq!(resumed.packing(), Packing::Joined);
+    assert_eq!(resumed.packing(), Some(Packing::Joined));
+}
+
+/// Text and tokens are drawn at random places, unless the config says what becomes of their documents.
+#[test]
+fn text_has_documents_where_the_config_says_so() {
+    for kind in ["text", "tokens"] {
+        let config = |sets: &[String]| {
+            let file = format!("[data]\nkind = '{kind}'\npath = 'y'\n");
+            Config::parse("my.toml", &file, &[], sets).expect("a config")
+        };
+        for (sets, expected) in [
+            (vec![], None),
+            (vec!["data.packing=joined".to_owned()], Some(Packing::Joined)),
+            (vec!["data.packing=single".to_owned()], Some(Packing::Single)),
+            (vec!["data.packing=apart".to_owned()], Some(Packing::Apart(Longer::Cut))),
+        ] {
+            assert_eq!(config(&sets).packing(), expected, "{kind}, {sets:?}");
+            let saved = config(&sets).resolved_toml().expect("text");
+            let again = Config::parse("saved.toml", &saved, &[], &[]).expect("it was written");
+            assert_eq!(again.packing(), expected, "{saved}");
+        }
+    }
 }

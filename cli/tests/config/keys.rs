@@ -173,10 +173,7 @@ fn keys_of_another_kind_are_refused() {
             "[data]\nkind = 'text'\nloss_on = 'answers'",
             &["my.toml:3: data.loss_on is for data.kind = \"jsonl\" or \"parquet\""],
         ),
-        (
-            "[data]\nkind = 'tokens'\npacking = false",
-            &["data.packing is for data.kind = \"jsonl\" or \"parquet\""],
-        ),
+        ("[data]\nkind = 'idx'\npacking = false", &["data.packing is for data.kind = "]),
     ]);
 }
 

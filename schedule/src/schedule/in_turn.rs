@@ -1,24 +1,26 @@
-//! A schedule whose weight gradients are added up in micro-batch order.
+//! Backwards in micro-batch order, in which weight gradients are added up.
 
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::schedule::{Cell, Pass, Schedule};
 
 impl Schedule {
-    /// Whether each forward of a stage is directly followed by the backward of the same micro-batch, and the
-    /// micro-batches come in order. So it is at the last stage of nearly all schedules.
+    /// Whether the backward-inputs of a stage are in micro-batch order.
+    pub fn goes_back_in_turn(&self, stage: StageId) -> bool {
+        let passes = self.passes(self.rank_of(stage));
+        let back = passes.filter(|(pass, cell)| is_back(*pass) && cell.stage == stage);
+        back.map(|(_, cell)| cell.micro_batch).eq((0..self.micro_batches()).map(MicroBatch))
+    }
+
+    /// Whether each forward of a stage is directly followed by the whole backward of the same micro-batch,
+    /// and the micro-batches come in order. So it is at the last stage of `1f1b`.
     pub fn goes_back_at_once(&self, stage: StageId) -> bool {
         let passes: Vec<_> = self.passes(self.rank_of(stage)).collect();
-        let mut forwards = (0..self.micro_batches()).map(MicroBatch);
-        let at_once = passes
-            .iter()
-            .enumerate()
-            .filter(|(_, (pass, cell))| *pass == Pass::Forward && cell.stage == stage);
-        let mut at_once = at_once.map(|(place, (_, cell))| {
-            let next = passes.get(place + 1);
-            let follows = next.is_some_and(|(pass, of)| *pass != Pass::BackwardWeight && of == cell);
-            follows && forwards.next() == Some(cell.micro_batch)
+        let of_stage = passes.iter().filter(|(pass, cell)| *pass == Pass::Forward && cell.stage == stage);
+        let at_once = passes.windows(2).filter(|pair| match pair {
+            [(Pass::Forward, cell), (Pass::Backward, of)] => cell == of && cell.stage == stage,
+            _ => false,
         });
-        at_once.all(|is_so| is_so)
+        self.goes_back_in_turn(stage) && at_once.count() == of_stage.count()
     }
 
     /// The same schedule with every backward-weight in micro-batch order. A backward-weight that comes too
@@ -46,6 +48,10 @@ impl Schedule {
             false => schedule,
         }
     }
+}
+
+fn is_back(pass: Pass) -> bool {
+    matches!(pass, Pass::Backward | Pass::BackwardInput)
 }
 
 fn in_turn(schedule: &Schedule, rank: Rank) -> Vec<(Pass, Cell)> {

@@ -5,33 +5,21 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::message::{self, LossOn, Message};
+use super::document::{Document, kind};
+use super::message::{self, LossOn};
+use super::pair;
 
-/// The fields of a record in prompt and completion, which only make a text together.
-const TOGETHER: [&str; 2] = ["prompt", "completion"];
-
-/// A document.
-#[derive(Debug)]
-pub(crate) enum Document {
-    Text(String),
-    Chat(Vec<Message>),
-}
-
-/// Reads a line: the text in a field, or the chat in it.
+/// Reads a line: the text in a field, or the chat in it, or a prompt with what follows it.
 pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Document, String> {
     let Record { fields, names } = record(line, field)?;
-    let other = TOGETHER.into_iter().find(|other| *other != field && names.iter().any(|name| name == other));
-    if let Some(other) = other.filter(|_| TOGETHER.contains(&field)) {
-        return Err(format!(
-            "has \"{other}\", which would be left out: write both into one text, or into the messages of one \
-             chat, or remove it"
-        ));
+    if let Some(end) = pair::end(&names, field)? {
+        return pair::document(&fields, end, loss_on);
     }
     match fields.get(field) {
         Some(Value::String(text)) => Ok(Document::Text(text.clone())),
         Some(Value::Array(messages)) => {
             message::check_record(&fields, field)?;
-            chat(messages, field, loss_on)
+            message::messages(messages, field, loss_on).map(Document::Chat)
         }
         Some(other) => Err(format!(
             "has {} in \"{field}\" (data.field), where a text or a list of messages was expected",
@@ -39,12 +27,6 @@ pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Docum
         )),
         None => Err(format!("has no field \"{field}\" (data.field), only {}", listed(&names))),
     }
-}
-
-fn chat(messages: &[Value], field: &str, loss_on: LossOn) -> Result<Document, String> {
-    let messages = messages.iter().enumerate();
-    let messages = messages.map(|(index, value)| message::message(value, (field, index), loss_on));
-    messages.collect::<Result<_, _>>().map(Document::Chat)
 }
 
 /// The fields of a line that are read, and the names of all.
@@ -63,6 +45,11 @@ fn record(line: &str, field: &str) -> Result<Record, String> {
     let record = Reading { field }.deserialize(&mut json);
     let record = record.and_then(|record| json.end().map(|()| record));
     record.map_err(|error| broken(line, &error))
+}
+
+/// Whether a field is read, if `field` is the one with the document.
+pub(super) fn is_read(name: &str, field: &str) -> bool {
+    name == field || message::is_known(name) || pair::is_part(name)
 }
 
 /// Reads the field with this name, and those that change its meaning. What stands in the others makes no
@@ -89,7 +76,7 @@ impl<'de> Visitor<'de> for Reading<'_> {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Record, M::Error> {
         let mut record = Record::default();
         while let Some(name) = map.next_key::<String>()? {
-            if name == self.field || message::is_known(&name) {
+            if is_read(&name, self.field) {
                 record.fields.insert(name.clone(), map.next_value()?);
             } else {
                 map.next_value::<IgnoredAny>()?;
@@ -132,15 +119,4 @@ fn broken(line: &str, error: &serde_json::Error) -> String {
         cause += "; JSON has no NaN and no Infinity: write null";
     }
     format!("is broken JSON, at column {column}: {cause}")
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }

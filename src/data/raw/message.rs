@@ -75,12 +75,14 @@ pub(super) fn check_record(record: &Map<String, Value>, field: &str) -> Result<(
     })
 }
 
+/// Reads the messages of a field.
+pub(super) fn messages(values: &[Value], field: &str, loss_on: LossOn) -> Result<Vec<Message>, String> {
+    let values = values.iter().enumerate();
+    values.map(|(index, value)| message(value, (field, index), loss_on)).collect()
+}
+
 /// Reads the message with this number, from 0, of a field.
-pub(super) fn message(
-    value: &Value,
-    (field, index): (&str, usize),
-    loss_on: LossOn,
-) -> Result<Message, String> {
+fn message(value: &Value, (field, index): (&str, usize), loss_on: LossOn) -> Result<Message, String> {
     let number = index + 1;
     let missing = |key| {
         format!(

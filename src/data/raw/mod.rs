@@ -1,18 +1,21 @@
 //! Documents as they are in files: text, a line of JSON, a cell of a table.
 
+mod document;
 mod files;
 mod form;
 mod jsonl;
 mod lines;
 mod message;
 mod open;
+mod pair;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod piece;
 mod text;
 
+pub(super) use document::Document;
 pub(super) use files::{find, left_out};
-pub(super) use jsonl::{Document, document};
+pub(super) use jsonl::document;
 pub use message::LossOn;
 pub(super) use message::{ANSWERS, Message};
 pub(super) use open::{Pieces, open};

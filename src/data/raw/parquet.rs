@@ -11,10 +11,10 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::super::file::{self, wrong};
-use super::Piece;
+use super::{Piece, jsonl, pair};
 use crate::error::{Result, panic_message};
 
-/// The rows of a file, each as a JSON object with one column.
+/// The rows of a file, each as a JSON object with the columns that are read of it.
 pub(super) struct Rows {
     path: Arc<Path>,
     rows: RowIter<'static>,
@@ -24,19 +24,19 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Opens a file for one of its columns.
+    /// Opens a file for one of its columns, and those that change its meaning.
     ///
     /// # Errors
-    /// When it is no Parquet, does not have the column, or has other bytes than text in it.
+    /// When it is no Parquet, has no such column, or has other bytes than text in it.
     pub(super) fn open(path: Arc<Path>, column: &str) -> Result<Self> {
         let (file, bytes) = file::open(&path)?;
         let broken = |error: ParquetError| wrong(&path, format!("is no Parquet that can be read: {error}"));
         let reader = SerializedFileReader::new(file).map_err(broken)?;
         let metadata = reader.metadata().file_metadata();
         let count = u64::try_from(metadata.num_rows()).unwrap_or_default();
-        let column = only(metadata.schema_descr(), column).map_err(|problem| wrong(&path, problem))?;
+        let columns = read(metadata.schema_descr(), column).map_err(|problem| wrong(&path, problem))?;
         let rows = RowIter::from_file_into(Box::new(reader));
-        let rows = rows.project(Some(column)).map_err(broken)?;
+        let rows = rows.project(Some(columns)).map_err(broken)?;
         Ok(Self { path, rows, row: 0, bytes: bytes / count.max(1) })
     }
 
@@ -63,26 +63,28 @@ impl Rows {
     }
 }
 
-/// The schema with only one of its columns.
-fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, String> {
+/// The schema with the columns that are read, as of a line of JSON.
+fn read(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, String> {
     let fields = schema.root_schema().get_fields();
-    let found = fields.iter().find(|field| field.name() == column);
-    let found = found.ok_or_else(|| {
-        let has: Vec<_> = fields.iter().map(|field| field.name()).collect();
-        format!("has no column \"{column}\" (data.field), only \"{}\"", has.join("\", \""))
-    })?;
-    let of_column =
-        |leaf: &&Arc<ColumnDescriptor>| leaf.path().parts().first().is_some_and(|is| is == column);
-    let is_binary = |leaf: &Arc<ColumnDescriptor>| {
+    let names: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
+    let is_named = names.iter().any(|name| name == column);
+    if !is_named && pair::end(&names, column)?.is_none() {
+        return Err(format!("has no column \"{column}\" (data.field), only \"{}\"", names.join("\", \"")));
+    }
+    let is_document = |name: &str| name == column || pair::is_part(name);
+    let is_binary = |leaf: &&Arc<ColumnDescriptor>| {
         let is_text = leaf.converted_type() == ConvertedType::UTF8
             || leaf.logical_type_ref() == Some(&LogicalType::String);
         leaf.physical_type() == Physical::BYTE_ARRAY && !is_text
     };
-    if schema.columns().iter().filter(of_column).any(is_binary) {
+    let name = |leaf: &Arc<ColumnDescriptor>| leaf.path().parts().first().cloned().unwrap_or_default();
+    let mut binary = schema.columns().iter().filter(is_binary).map(name);
+    if let Some(column) = binary.find(|name| is_document(name)) {
         return Err(format!(
             "has bytes in the column \"{column}\" that are not marked as text: write the column as strings"
         ));
     }
-    let only = Type::group_type_builder(schema.root_schema().name()).with_fields(vec![Arc::clone(found)]);
-    only.build().map_err(|error| format!("is no Parquet that can be read: {error}"))
+    let read = fields.iter().filter(|field| jsonl::is_read(field.name(), column)).map(Arc::clone);
+    let read = Type::group_type_builder(schema.root_schema().name()).with_fields(read.collect());
+    read.build().map_err(|error| format!("is no Parquet that can be read: {error}"))
 }

@@ -158,6 +158,22 @@ impl Corpus {
         self.pieces.len()
     }
 
+    /// Where each document ends: as the index of a file says, or where the file ends.
+    pub(in crate::data) fn document_ends(&self) -> Result<Vec<u64>> {
+        let mut ends = Vec::new();
+        for piece in &self.pieces {
+            if let Some((tokens, index)) =
+                index::pair(&piece.path).filter(|_| matches!(piece.tokens, Tokens::File(..)))
+            {
+                ends.extend(index::read(&tokens, &index)?.ends.into_iter().map(|end| piece.start + end));
+            }
+            if ends.last() != Some(&piece.end) {
+                ends.push(piece.end);
+            }
+        }
+        Ok(ends)
+    }
+
     /// A name for messages: the only file, or the first file and the number of others.
     pub fn name(&self) -> String {
         let paths = match &self.made_of {

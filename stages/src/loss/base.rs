@@ -82,7 +82,8 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
         unreachable!("the score of micro-batch {micro_batch} was given when it started")
     }
 
-    /// Whether [`Loss::take_rows`] may be called: only for a loss that is a sum over rows.
+    /// Whether [`Loss::take_rows`] may be called: only for a loss that is a sum over rows, each with its own
+    /// part of the target.
     fn takes_rows(&self) -> bool {
         false
     }

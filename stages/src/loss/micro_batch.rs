@@ -44,18 +44,33 @@ impl<'a, W: 'static> MicroBatchLoss<'a, W> {
         Ok(Some(grad))
     }
 
-    /// Takes the output of these rows, `[rows, width]`, if the loss [takes rows](Loss::takes_rows). The first
-    /// rows come first, and none is left out. Gives their gradient, if it is wanted.
+    /// Checks the shape of the whole output against the target's, before some rows are taken.
     ///
     /// # Errors
-    /// As [`MicroBatchLoss::take`].
-    pub fn take_rows(&mut self, rows: Range<usize>, output: W) -> Result<Option<W>> {
-        let gradient = self.gradient;
-        let (all, target) = rows_of(&self.target, &rows)?;
-        let some = SomeRows { micro_batch: self.micro_batch, rows, all, gradient };
+    /// As [`Loss::check`].
+    pub fn check(&self, output: &Shape) -> Result<()> {
+        self.loss.check(output, self.target.shape())
+    }
+
+    /// Takes the output of these rows of `all`, `[rows, width]`, if the loss [takes rows](Loss::takes_rows).
+    /// The first rows come first, and none is left out. Gives their gradient, if it is wanted.
+    ///
+    /// # Errors
+    /// As [`MicroBatchLoss::take`]. Also when the loss gives no score for the last rows, where it has to.
+    pub fn take_rows(&mut self, rows: Range<usize>, all: usize, output: W) -> Result<Option<W>> {
+        let target = rows_of(&self.target, &rows, all)?;
+        let some = SomeRows { micro_batch: self.micro_batch, rows, all, gradient: self.gradient };
+        let shape = shape_of(&output);
         let (score, grad) = self.loss.take_rows(&some, output, target).map_err(refused)?;
+        if some.are_last() && !some.gradient && score.is_none() {
+            return Err(refused(Error::new("it gave no score with the last rows")));
+        }
         self.score = score;
-        Ok(gradient.then_some(grad))
+        if !some.gradient {
+            return Ok(None);
+        }
+        check_gradient(shape, &grad)?;
+        Ok(Some(grad))
     }
 
     /// The score. `None` before the output was taken; and in training, where a device has not computed it
@@ -65,14 +80,17 @@ impl<'a, W: 'static> MicroBatchLoss<'a, W> {
     }
 }
 
-/// How many rows a target has, and some of them.
-fn rows_of(target: &Tensor, rows: &Range<usize>) -> Result<(usize, Tensor)> {
+/// Some rows of a target that has `all` rows: `[rows]` ids, `[rows, width]` ids or numbers.
+fn rows_of(target: &Tensor, rows: &Range<usize>, all: usize) -> Result<Tensor> {
+    let each = target.shape().count() / all;
+    let dims = [rows.len(), each];
+    let of = rows.start * each..rows.end * each;
     if target.shape().kind() == Kind::F32 {
-        return Ok((target.shape().rows(), target.rows(rows.clone())?));
+        return target.clone().reshape(&[all, each])?.rows(rows.clone());
     }
-    let mut some = Tensor::scratch_ids(&[rows.len()]);
-    some.ids_mut().copy_from_slice(&target.ids()[rows.clone()]);
-    Ok((target.shape().count(), some))
+    let mut some = Tensor::scratch_ids(&dims[..if each == 1 { 1 } else { 2 }]);
+    some.ids_mut().copy_from_slice(&target.ids()[of]);
+    Ok(some)
 }
 
 /// The shape of a wire, if it is a tensor.

@@ -46,8 +46,8 @@ pub struct UnitSizes {
     pub more_on_gpu: u64,
     /// The bytes that convolutions on a GPU need in addition while a pass runs.
     pub windows_on_gpu: u64,
-    /// In how many parts scores go through the loss, if they are [deferred](Part::is_deferred). Otherwise 0.
-    pub deferred: u64,
+    /// How many rows of scores are [deferred](Part::is_deferred).
+    pub deferred: usize,
     /// What shards give each other in a forward, a backward-input and a backward-weight.
     pub exchanges: [Exchanges; 3],
 }
@@ -313,7 +313,7 @@ impl Walk {
         self.exchange([Exchanges::default(), all, Exchanges::default()]);
         // Rows of the input and of its gradient, and their scores.
         let of_rows = |rows: usize| (rows * (2 * sizes[0] + sizes[1])) as u64;
-        self.sizes.deferred = self.rows.div_ceil(rows) as u64;
+        self.sizes.deferred = self.rows;
         self.sizes.working += 2 * input + of_rows(rows);
         self.sizes.more_on_gpu = of_rows(SCORES_ON_GPU.min(self.rows)) - of_rows(rows);
     }

@@ -29,7 +29,12 @@ pub(crate) type Pool<T> = home::Pool<AVec<T>>;
 
 /// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner
 /// returns the memory to its pool.
-pub(crate) struct Buffer<T: Number = f32>(Option<Arc<Block<T>>>);
+pub(crate) struct Buffer<T: Number = f32> {
+    /// There until it is dropped.
+    block: Option<Arc<Block<T>>>,
+    /// How many of the block's numbers are used.
+    count: usize,
+}
 
 /// A type of number that tensors hold. Every thread has a pool for each type.
 pub(crate) trait Number: Copy + Default + 'static {
@@ -74,7 +79,15 @@ impl<T: Number> Buffer<T> {
     /// `count` numbers from the current thread's pool. Their contents are unspecified. `None` if there is too
     /// little memory.
     pub(crate) fn try_pooled(count: usize) -> Option<Self> {
-        T::pool().with(|pool| pool.take(count, || allocate(count))).map(|block| Self(Some(block)))
+        Self::try_pooled_in(count, count)
+    }
+
+    /// As [`Buffer::try_pooled`], in memory with room for `room` numbers, so that the same memory serves
+    /// other counts too.
+    pub(crate) fn try_pooled_in(count: usize, room: usize) -> Option<Self> {
+        debug_assert!(count <= room, "the numbers fit into the room");
+        let block = T::pool().with(|pool| pool.take(room, || allocate(room)));
+        block.map(|block| Self { block: Some(block), count })
     }
 
     /// As [`Buffer::try_pooled`].
@@ -91,7 +104,7 @@ impl<T: Number> Buffer<T> {
     }
 
     fn block(&self) -> &Arc<Block<T>> {
-        self.0.as_ref().expect("there until it is dropped")
+        self.block.as_ref().expect("there until it is dropped")
     }
 }
 
@@ -105,13 +118,13 @@ impl<T: Number> From<&[T]> for Buffer<T> {
 
 impl<T: Number> Clone for Buffer<T> {
     fn clone(&self) -> Self {
-        Self(Some(share_block(self.block())))
+        Self { block: Some(share_block(self.block())), count: self.count }
     }
 }
 
 impl<T: Number> Drop for Buffer<T> {
     fn drop(&mut self) {
-        let mut block = self.0.take();
+        let mut block = self.block.take();
         let mut give = |own: Option<&Pool<T>>| block.take().map(|block| drop_block(block, own));
         // While a thread ends, its pool may be gone already.
         if T::pool().try_with(|pool| give(Some(pool))).is_err() {
@@ -124,7 +137,7 @@ impl<T: Number> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.block().memory
+        &self.block().memory[..self.count]
     }
 }
 
@@ -133,7 +146,7 @@ impl<T: Number> DerefMut for Buffer<T> {
         if Arc::strong_count(self.block()) > 1 {
             *self = Self::from(&self[..]);
         }
-        let block = self.0.as_mut().and_then(Arc::get_mut);
-        &mut block.expect("the block has no other owner now").memory
+        let block = self.block.as_mut().and_then(Arc::get_mut);
+        &mut block.expect("the block has no other owner now").memory[..self.count]
     }
 }

@@ -76,15 +76,24 @@ impl Team {
     /// # Errors
     /// When a micro-batch has fewer rows than there are shards.
     pub fn new(shard: Shard, outer: &[usize], exchange: Arc<Mutex<dyn Exchange>>) -> Result<Self> {
-        let rows: usize = outer.iter().product();
-        if shard.of as usize > rows {
-            return Err(Error::new(format!(
-                "a micro-batch of {rows} rows cannot be divided among {} shards: choose fewer shards, or \
-                 larger micro-batches",
-                shard.of
-            )));
+        let team = Self { shard, outer: Arc::new(Mutex::new(outer.into())), exchange };
+        team.check_rows()?;
+        Ok(team)
+    }
+
+    /// Fails if a micro-batch has fewer rows than there are shards.
+    ///
+    /// # Errors
+    /// Then.
+    pub fn check_rows(&self) -> Result<()> {
+        let (rows, shards) = (self.rows(), self.shard.of);
+        if shards as usize <= rows {
+            return Ok(());
         }
-        Ok(Self { shard, outer: Arc::new(Mutex::new(outer.into())), exchange })
+        Err(Error::new(format!(
+            "a micro-batch of {rows} rows cannot be divided among {shards} shards: choose fewer shards, or \
+             larger micro-batches"
+        )))
     }
 
     /// Which shard it is.

@@ -123,8 +123,12 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Says that this is the last layer of a model, the head, whose loss takes some rows of its output at a
     /// time, and how many rows the largest micro-batch has. Called once, before training. A layer may then
     /// defer what it does to the backward, where [`Layer::head_and_loss`] goes through some rows at a time,
-    /// and so never has the output of all rows. It returns how many of its parameters, the last ones, get
-    /// their gradients there. The default defers nothing.
+    /// and so never has the output of all rows. Then it returns how many of its parameters, the last ones,
+    /// get their gradients there: 1 or more. The default defers nothing, and returns 0.
+    ///
+    /// A layer that defers something is still asked for its output by [`Layer::forward`], when a number that
+    /// is not finite is looked for; and [`Layer::forward_again`] gives what [`Layer::forward_before_head`]
+    /// keeps.
     fn defer_head(&mut self, _rows: usize) -> usize {
         0
     }

@@ -120,6 +120,23 @@ impl Tensor {
         }
     }
 
+    /// As [`Tensor::beside`], in memory with room for this many rows, so that the same memory serves tensors
+    /// with other numbers of rows too.
+    pub(crate) fn beside_with_room(&self, dims: &[usize], rows: usize) -> Result<Self> {
+        let (shape, dtype) = (Shape::f32(dims), self.dtype());
+        let (count, room) = (shape.count(), rows.max(shape.rows()) * shape.last());
+        let data = match (self.gpu()?, dtype) {
+            (Some(gpu), _) => Some(Data::Gpu(gpu.memory_of(room * dtype.bytes())?, dtype)),
+            (None, DType::F32) => Buffer::try_pooled_in(count, room).map(Data::F32),
+            (None, DType::Bf16) => Buffer::try_pooled_in(count, room).map(Data::Bf16),
+        };
+        let lack = || match dtype {
+            DType::F32 => OutOfMemory::on_host::<f32>(room),
+            DType::Bf16 => OutOfMemory::on_host::<bf16>(room),
+        };
+        Ok(Self { shape, data: data.ok_or_else(lack)? })
+    }
+
     /// A tensor of `f32` in the same place as this one. Its contents are unspecified.
     #[inline]
     pub(crate) fn f32_beside(&self, dims: &[usize]) -> Result<Self> {

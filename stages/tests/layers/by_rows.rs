@@ -57,8 +57,8 @@ fn at_once(
     (score, grad)
 }
 
-/// Some rows at a time, where there are so many; with a backward in two halves of what forward keeps when it
-/// runs again, for odd micro-batches.
+/// Some rows at a time, where there are more than 512. The second micro-batch goes back in two halves, from
+/// what forward keeps when it runs again.
 fn by_rows(
     stage: &mut Sequential,
     loss: &mut CrossEntropy,

@@ -30,8 +30,8 @@ pub struct Dropout {
     name: String,
     rate: f32,
     key: [u32; 2],
-    /// The first row of this shard, if there are several.
-    first_row: usize,
+    /// The shards, if there are several.
+    team: Option<Team>,
 }
 
 impl Dropout {
@@ -45,7 +45,7 @@ impl Dropout {
                 format!("dropout {rate} is not a probability below 1: choose one in 0..1, such as 0.1");
             return Err(Error::new(text).at(name));
         }
-        Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name), first_row: 0 })
+        Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name), team: None })
     }
 
     /// Drops of some rows and columns of a tensor what it drops of them in the whole tensor, whose rows have
@@ -98,10 +98,11 @@ impl Dropout {
         }
         let width = tensor.shape().last();
         let moment = moment(ctx);
+        let first_row = self.team.as_ref().map_or(0, |team| team.own_rows().start);
         match tensor.gpu()? {
-            Some(_) if self.first_row > 0 => {
+            Some(_) if first_row > 0 => {
                 let all = 0..width;
-                return self.apply_part(ctx, tensor, (self.first_row, width), std::slice::from_ref(&all));
+                return self.apply_part(ctx, tensor, (first_row, width), std::slice::from_ref(&all));
             }
             Some(gpu) => {
                 let (at, count, scale) = (tensor.at_mut(&gpu)?, tensor.shape().count(), self.scale());
@@ -111,7 +112,7 @@ impl Dropout {
                 gpu.launch(kernel!(tensor.dtype(), "dropout"), grid, &args)?;
             }
             None => in_format!(tensor.dtype(), N => {
-                let first = self.first_row * width;
+                let first = first_row * width;
                 dropout(tensor.numbers_mut::<N>(), first, self.rate, self.key, moment);
             }),
         }
@@ -135,7 +136,7 @@ impl Layer for Dropout {
 
     /// It drops of its rows what it drops of them among all rows.
     fn join(&mut self, team: &Team) -> Result<()> {
-        self.first_row = team.own_rows().start;
+        self.team = Some(team.clone());
         Ok(())
     }
 

@@ -1,14 +1,13 @@
 //! The last linear layer of a model: some rows at a time go forward, through the loss, and back.
 
-use std::ops::Range;
-
 use smallvec::SmallVec;
 
 use super::Linear;
 use super::divided::Side;
-use crate::device::{Device, Place};
+use crate::device::Device;
 use crate::error::Result;
 use crate::loss::MicroBatchLoss;
+use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
@@ -17,7 +16,7 @@ use crate::tensor::Tensor;
 pub(crate) const SCORES_AT_ONCE: usize = crate::cpu::depth::BLOCK_DEPTH;
 /// How many rows of the scores of a micro-batch are in memory at once on a GPU, which needs more to be busy:
 /// with fewer, it would wait for the memory of the weight gradients, which each part reads and writes.
-pub const SCORES_ON_GPU: usize = 2048;
+pub(crate) const SCORES_ON_GPU: usize = 2048;
 
 /// Whether a last layer of these sizes, for a micro-batch of this many rows, goes by rows: where the output
 /// is larger than the input, and larger than what is in memory at once.
@@ -46,8 +45,11 @@ impl Linear {
         loss: &mut MicroBatchLoss<'_, Tensor>,
     ) -> Result<Option<Tensor>> {
         let team = self.team_of(Side::Outputs).cloned();
+        let input_shape = input.shape();
         let input = self.whole_input(input)?.into_owned();
         let all = input.shape().rows();
+        let most = rows_at_once(input.place().device);
+        loss.check(&self.output_shape(input_shape)?)?;
         // With several shards, each has a part of each number.
         let room = |width| match &team {
             Some(_) => input.f32_beside(input.shape().with_last(width).dims()),
@@ -58,13 +60,14 @@ impl Linear {
             (trains && self.input_gradient).then(|| room(input.shape().last())).transpose()?;
         let ranks = self.adapters.iter().filter(|_| trains).map(|adapter| room(adapter.rank()));
         let mut inner_grads: SmallVec<[Tensor; 1]> = ranks.collect::<Result<_>>()?;
-        for range in parts(input.place(), all) {
+        for first in (0..all).step_by(most) {
+            let range = first..all.min(first + most);
             let rows = input.rows(range.clone())?;
-            let mut output = self.matrix.forward(&rows, self.bias.as_ref())?;
+            let mut output = self.matrix.forward_with_room(&rows, self.bias.as_ref(), most.min(all))?;
             for adapter in &mut self.adapters {
                 adapter.forward(ctx, range.start, &mut output, &rows)?;
             }
-            let Some(grad) = loss.take_rows(range.clone(), output)? else { continue };
+            let Some(grad) = loss.take_rows(range.clone(), all, output)? else { continue };
             if let Some(input_grad) = &mut input_grad {
                 let some = match &team {
                     Some(_) => self.matrix.input_grad_part(&grad)?,
@@ -92,11 +95,10 @@ impl Linear {
     }
 }
 
-/// The rows that are in memory at once.
-fn parts(place: Place, all: usize) -> impl Iterator<Item = Range<usize>> {
-    let most = match place.device {
+/// How many rows of scores are in memory at once.
+pub fn rows_at_once(device: Device) -> usize {
+    match device {
         Device::Cpu => SCORES_AT_ONCE,
         Device::Cuda(_) => SCORES_ON_GPU,
-    };
-    (0..all).step_by(most).map(move |first| first..all.min(first + most))
+    }
 }

@@ -313,7 +313,7 @@ impl Layer for Linear {
             return Ok((output_onto(output, &onto)?, kept));
         };
         check_added(&self.output_shape(input.shape())?, &onto)?;
-        let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
+        let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto), 0)?;
         for adapter in &mut self.adapters {
             adapter.forward(ctx, 0, &mut output, &input)?;
         }
@@ -322,10 +322,11 @@ impl Layer for Linear {
 
     fn defer_head(&mut self, rows: usize) -> usize {
         self.is_deferred = self.can_defer(rows);
-        match self.is_deferred {
-            true => self.parameters().len(),
-            false => 0,
+        if !self.is_deferred {
+            return 0;
         }
+        self.matrix.expect_many_rows();
+        self.parameters().len()
     }
 
     fn forward_before_head(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

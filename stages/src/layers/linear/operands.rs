@@ -115,12 +115,19 @@ pub(crate) struct Operand {
     panels: Option<Panels>,
     /// The groups in which products are added up over the depth, if not from first to last.
     groups: Option<Arc<DepthGroups>>,
+    /// Whether products count as having many rows, however many they have.
+    has_many_rows: bool,
 }
 
 impl Operand {
     /// Adds products up in these groups from now on.
     pub(crate) fn add_up_in(&mut self, groups: Option<DepthGroups>) {
         *self = Self { groups: groups.map(Arc::new), ..Self::default() };
+    }
+
+    /// Products count as having many rows from now on.
+    pub(crate) fn expect_many_rows(&mut self) {
+        self.has_many_rows = true;
     }
 
     /// The groups in which products are added up, if not from first to last.
@@ -160,7 +167,7 @@ impl Operand {
     /// The weights for a product of `f32` with this many rows: packed only for this product, or packed once
     /// and kept until the weights change.
     fn right<'a>(&'a mut self, weight: Matrix<'a>, rows: usize) -> Right<'a> {
-        if rows >= MANY_ROWS && !weight.is_turned() {
+        if (self.has_many_rows || rows >= MANY_ROWS) && !weight.is_turned() {
             unpacked(weight, self.groups.as_ref())
         } else {
             let groups = self.groups.as_ref();
@@ -267,7 +274,17 @@ pub(crate) fn packed_halves([inputs, outputs]: [usize; 2]) -> usize {
 /// As [`product_scratch`], for `bf16`.
 pub(crate) fn half_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
     match layout {
-        Layout::InOut => bf16_kernels::scratch(inputs, rows.min(BLOCK_DEPTH)),
-        Layout::OutIn => bf16_kernels::scratch(outputs, rows.min(BLOCK_DEPTH)),
+        Layout::InOut => of_blocks(inputs, rows),
+        Layout::OutIn => of_blocks(outputs, rows),
     }
+}
+
+/// What the products of blocks of rows need. A last block that is shorter has memory of its own.
+fn of_blocks(left_rows: usize, rows: usize) -> usize {
+    let shorter = match rows > BLOCK_DEPTH {
+        true => rows % BLOCK_DEPTH,
+        false => 0,
+    };
+    let more = if shorter > 0 { bf16_kernels::scratch(left_rows, shorter) } else { 0 };
+    bf16_kernels::scratch(left_rows, rows.min(BLOCK_DEPTH)) + more
 }

@@ -64,6 +64,12 @@ impl WeightMatrix {
         &mut self.weight
     }
 
+    /// Says that products have many rows, or are few: no copy of the weights is kept that then saves no time.
+    pub(crate) fn expect_many_rows(&mut self) {
+        self.forward.expect_many_rows();
+        self.backward.expect_many_rows();
+    }
+
     /// Keeps this shard's inputs or outputs only. `is_first`: whether they are the first dimension in memory.
     pub(crate) fn divide(&mut self, side: Side, is_first: bool, division: &Division) {
         self.sizes[usize::from(side == Side::Outputs)] = division.len();
@@ -106,10 +112,20 @@ impl WeightMatrix {
 
     /// `rows W + bias`.
     pub(crate) fn forward(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        self.forward_with_room(rows, bias, 0)
+    }
+
+    /// As [`WeightMatrix::forward`], into memory with room for this many rows.
+    pub(crate) fn forward_with_room(
+        &mut self,
+        rows: &Tensor,
+        bias: Option<&Parameter>,
+        room: usize,
+    ) -> Result<Tensor> {
         if let Some(gpu) = rows.gpu()? {
-            return self.forward_on(&gpu, rows, bias, None);
+            return self.forward_on(&gpu, rows, bias, None, room);
         }
-        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        let mut output = rows.beside_with_room(rows.shape().with_last(self.sizes[1]).dims(), room)?;
         if let Some(weight) = half_matrix(&self.weight, self.layout) {
             multiply_halves(&mut output, start(bias), rows, weight, self.forward.groups());
             return Ok(output);
@@ -303,19 +319,21 @@ impl WeightMatrix {
 
 /// The products on a GPU: see [`groups_on_gpu`](super::groups_on_gpu).
 impl WeightMatrix {
-    /// `rows W + bias`. Starts with `onto`, if it is given and there are no [groups](Self::is_apart).
+    /// `rows W + bias`, in memory with room for `room` rows. Starts with `onto`, if it is given and there are
+    /// no [groups](Self::is_apart).
     pub(super) fn forward_on(
         &self,
         gpu: &Gpu,
         rows: &Tensor,
         bias: Option<&Parameter>,
         onto: Option<&Tensor>,
+        room: usize,
     ) -> Result<Tensor> {
         if self.apart_at(Side::Inputs).is_some() {
             let bias = bias.map(Parameter::row);
             return self.forward_part_on(gpu, rows)?.rounded(rows.dtype(), bias);
         }
-        let output = rows.beside(rows.shape().with_last(self.sizes()[1]).dims())?;
+        let output = rows.beside_with_room(rows.shape().with_last(self.sizes()[1]).dims(), room)?;
         let product = Product {
             bias: bias.is_some(),
             start: cuda::Start::of_sum(onto.is_none()),

@@ -1,0 +1,82 @@
+//! Records in two parts: a prompt, and what follows it. Their fields have the names that they have in TRL.
+
+use serde_json::{Map, Value};
+
+use super::document::{Document, kind};
+use super::message::{self, LossOn, Message};
+
+/// The field of the first part.
+const PROMPT: &str = "prompt";
+const COMPLETION: &str = "completion";
+const CHOSEN: &str = "chosen";
+
+/// The fields that may follow it: a completion, or a preferred answer and a rejected one.
+const ENDS: [&str; 3] = [COMPLETION, CHOSEN, "rejected"];
+
+/// Whether a field is of such a record.
+pub(super) fn is_part(name: &str) -> bool {
+    name == PROMPT || ENDS.contains(&name)
+}
+
+/// The field that follows the prompt, if a record with these fields is read in two parts. `field`: what
+/// `data.field` says.
+///
+/// # Errors
+/// When a field would be left out that belongs to the one that is named.
+pub(super) fn end(names: &[String], field: &str) -> Result<Option<&'static str>, String> {
+    let has = |name: &str| names.iter().any(|one| one == name);
+    if field == PROMPT && has(PROMPT) {
+        return match ENDS.into_iter().find(|end| has(end)) {
+            Some(end) => Err(format!(
+                "has \"{end}\", which would be left out: set data.field to \"{end}\", and both are read"
+            )),
+            None => Ok(None),
+        };
+    }
+    if has(field) {
+        return Ok(ENDS.into_iter().find(|end| *end == field && has(PROMPT)));
+    }
+    if has(PROMPT) && has(COMPLETION) {
+        return Ok(Some(COMPLETION));
+    }
+    match has(CHOSEN) {
+        true => Err(format!(
+            "has \"{CHOSEN}\" and no field \"{field}\" (data.field): set data.field to \"{CHOSEN}\" to learn \
+             what was preferred"
+        )),
+        false => Ok(None),
+    }
+}
+
+/// A document of two parts: two texts, or the messages of two parts of a chat. A text may also be repeated at
+/// the beginning of the chat that follows it.
+pub(super) fn document(fields: &Map<String, Value>, end: &str, loss_on: LossOn) -> Result<Document, String> {
+    match (&fields[PROMPT], &fields[end]) {
+        (Value::String(prompt), Value::String(text)) => Ok(Document::Pair([prompt.clone(), text.clone()])),
+        (Value::Array(before), Value::Array(after)) => {
+            message::check_record(fields, end)?;
+            let mut messages = message::messages(before, PROMPT, loss_on)?;
+            messages.iter_mut().for_each(|message| message.counts = false);
+            messages.extend(message::messages(after, end, loss_on)?);
+            Ok(Document::Chat(messages))
+        }
+        (Value::String(prompt), Value::Array(chat)) => {
+            message::check_record(fields, end)?;
+            let messages = message::messages(chat, end, loss_on)?;
+            let repeats = |message: &Message| message.content == *prompt;
+            match messages.iter().any(repeats) {
+                true => Ok(Document::Chat(messages)),
+                false => Err(format!(
+                    "has a text in \"{PROMPT}\" that is no message of \"{end}\": write it as the first \
+                     message of \"{end}\", or both parts as lists of messages"
+                )),
+            }
+        }
+        (prompt, after) => Err(format!(
+            "has {} in \"{PROMPT}\" and {} in \"{end}\", where two texts or two lists of messages were \
+             expected",
+            kind(prompt),
+            kind(after)
+        )),
+    }
+}
