@@ -13,8 +13,8 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor, update};
 use pipewright::stages::{
-    Borders, ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage,
-    StageBuilder, Tensor, Together, rng,
+    Borders, ForwardContext, Mode, Parameter, Place, Recompute, Result as StageResult, Sequential, Shape,
+    Stage, StageBuilder, Tensor, Together, rng,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -314,6 +314,19 @@ impl Recipe {
     /// The hash of all weights after some steps of this schedule.
     pub fn hash_on(&self, schedule: Schedule, steps: u64) -> String {
         trained(&mut self.launch(schedule).expect("it starts"), steps)
+    }
+
+    /// Fails unless each schedule, with each way to recompute, has these weights after two steps.
+    #[track_caller]
+    pub fn assert_everywhere(&self, hash: &str) {
+        for name in Schedule::names() {
+            for how in [Recompute::None, Recompute::Selective, Recompute::Full] {
+                let make = |stage| pipewright::stages::recompute(stage, how);
+                let builder = self.builder_of(named(name, 2, self.micro_batches), make);
+                let got = trained(&mut builder.launch().expect("it starts"), 2);
+                assert_eq!(got, hash, "{name}, {how:?}");
+            }
+        }
     }
 
     /// The model, with its shard groups.

@@ -21,13 +21,7 @@ const HALF: Place = Place { device: Device::Cpu, dtype: DType::Bf16 };
 fn every_schedule_and_way_to_recompute_has_the_bits_of_all_scores_at_once() {
     let recipe = wide(true, 1);
     let plain = recipe.plain_hash(2);
-    for name in Schedule::names() {
-        for how in [Recompute::None, Recompute::Selective, Recompute::Full] {
-            let make = |stage| pipewright::stages::recompute(stage, how);
-            let mut pipeline = recipe.builder_of(named(name, 2, 4), make).launch().expect("it starts");
-            assert_eq!(trained(&mut pipeline, 2), plain, "{name}, {how:?}");
-        }
-    }
+    recipe.assert_everywhere(&plain);
 }
 
 #[test]

@@ -115,13 +115,7 @@ fn recomputing_and_every_schedule_give_the_same_bits() {
     let mut recipe = gpt(true, 2);
     let plain = recipe.plain_hash(2);
     recipe.shards = 2;
-    for name in Schedule::names() {
-        for how in [Recompute::None, Recompute::Selective, Recompute::Full] {
-            let make = |stage| pipewright::stages::recompute(stage, how);
-            let mut pipeline = recipe.builder_of(named(name, 2, 4), make).launch().expect("it starts");
-            assert_eq!(trained(&mut pipeline, 2), plain, "{name}, {how:?}");
-        }
-    }
+    recipe.assert_everywhere(&plain);
 }
 
 #[test]

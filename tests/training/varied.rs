@@ -20,13 +20,7 @@ fn every_schedule_and_way_to_recompute_has_the_bits_of_the_plain_loop() {
         let shapes = |micro_batch| recipe.data.micro_batch(0, MicroBatch(micro_batch)).expect("data").0;
         assert!((1..4).any(|micro_batch| shapes(micro_batch).dims() != shapes(0).dims()));
         let plain = recipe.plain_hash(2);
-        for name in Schedule::names() {
-            for how in [Recompute::None, Recompute::Selective, Recompute::Full] {
-                let make = |stage| pipewright::stages::recompute(stage, how);
-                let mut pipeline = recipe.builder_of(named(name, 2, 4), make).launch().expect("it starts");
-                assert_eq!(trained(&mut pipeline, 2), plain, "{name}, {how:?}");
-            }
-        }
+        recipe.assert_everywhere(&plain);
     }
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct Operand {
     panels: Option<Panels>,
     /// The groups in which products are added up over the depth, if not from first to last.
     groups: Option<Arc<DepthGroups>>,
-    /// Whether products count as having many rows, however many they have.
+    /// Whether each product is treated like one with many rows.
     has_many_rows: bool,
 }
 
@@ -125,7 +125,7 @@ impl Operand {
         *self = Self { groups: groups.map(Arc::new), ..Self::default() };
     }
 
-    /// Products count as having many rows from now on.
+    /// Treats each product like one with many rows from now on.
     pub(crate) fn expect_many_rows(&mut self) {
         self.has_many_rows = true;
     }

@@ -64,7 +64,8 @@ impl WeightMatrix {
         &mut self.weight
     }
 
-    /// Says that products have many rows, or are few: no copy of the weights is kept that then saves no time.
+    /// Treats each product like one with many rows: where weights are packed for a single product then, no
+    /// packed copy is kept.
     pub(crate) fn expect_many_rows(&mut self) {
         self.forward.expect_many_rows();
         self.backward.expect_many_rows();
