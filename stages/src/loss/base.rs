@@ -89,8 +89,9 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     }
 
     /// Like [`Loss::start`] and [`Loss::score`], with the output and the target of some rows of a
-    /// micro-batch: `[rows, width]`, and `[rows]` or `[rows, numbers]`. Called with its first rows first, until
-    /// all were given. The score of the micro-batch comes with the last ones, or, in training, from [`Loss::finish`].
+    /// micro-batch: `[rows, width]`, and `[rows]` or `[rows, numbers]`. Called with its first rows first,
+    /// until all were given. The score of the micro-batch comes with the last ones, or, in training, from
+    /// [`Loss::finish`].
     ///
     /// # Errors
     /// As [`Loss::forward`]. The default always fails.
