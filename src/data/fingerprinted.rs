@@ -41,6 +41,10 @@ impl DataSource for Fingerprinted {
         self.source.shapes_of(step, micro_batch)
     }
 
+    fn samples_of(&self, step: u64) -> Vec<(String, u64)> {
+        self.source.samples_of(step)
+    }
+
     fn fingerprint(&self) -> Result<Fingerprint> {
         if let Some(known) = self.fingerprint.get() {
             return Ok(known.clone());
@@ -101,6 +105,10 @@ impl DataSource for Summed {
 
     fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
         self.source.shapes_of(step, micro_batch)
+    }
+
+    fn samples_of(&self, step: u64) -> Vec<(String, u64)> {
+        self.source.samples_of(step)
     }
 
     fn fingerprint(&self) -> Result<Fingerprint> {

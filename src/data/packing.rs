@@ -101,11 +101,6 @@ impl Packed {
             Some((place, *piece))
         })
     }
-
-    /// How many tokens there are in all sequences.
-    pub(super) fn tokens(&self) -> u64 {
-        self.pieces.iter().map(|piece| u64::from(piece.length)).sum()
-    }
 }
 
 /// The pieces in the order of their sequences, and where each sequence ends.

@@ -13,8 +13,10 @@ use super::{Course, DataSource, Documents, Fingerprint, IGNORED, Longer, Packing
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, seq]`; the target is one token later,
-/// or [`IGNORED`] where that token does not count or does not exist.
+/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, length]`, with the length of the longest
+/// sequence of the micro-batch, at most `seq`. The target is one token later, or [`IGNORED`] where that token
+/// does not count or does not exist. Where lengths differ, [`Mixture`](super::Mixture) makes micro-batches of
+/// about equal cost.
 ///
 /// [`Packing`] says how documents are put into sequences.
 #[derive(Debug)]
@@ -142,25 +144,6 @@ impl Sequences {
         }
     }
 
-    /// The share of all places of all sequences in which no token stands.
-    pub fn padding(&self) -> f64 {
-        let tokens = match &self.layout {
-            Layout::Joined => {
-                let tokens = self.documents.tokens(&self.span);
-                (tokens.end - tokens.start).saturating_sub(1)
-            }
-            Layout::Single => {
-                let each = self.span.clone().map(|document| {
-                    let tokens = self.documents.tokens(&(document..document + 1));
-                    (tokens.end - tokens.start).min(self.seq as u64)
-                });
-                each.sum()
-            }
-            Layout::Apart(packed, _) => packed.tokens(),
-        };
-        1.0 - tokens as f64 / (self.count() as f64 * self.seq as f64)
-    }
-
     /// The number of documents that are longer than a sequence. With [`Packing::Single`] their ends are not
     /// used; with [`Packing::Apart`] they are cut or left out.
     pub fn longer(&self) -> u64 {
@@ -209,18 +192,39 @@ impl Sequences {
         Some(index)
     }
 
+    /// The sequences of a micro-batch, `None` after the last one, and the length of its rows: the places of
+    /// its longest sequence.
+    fn micro_batch_of(&self, step: u64, micro_batch: MicroBatch) -> (Vec<Option<u64>>, usize) {
+        let sequences: Vec<_> = (0..self.rows).map(|row| self.sequence(step, micro_batch, row)).collect();
+        let longest = sequences.iter().flatten().map(|&sequence| self.places(sequence)).max();
+        (sequences, longest.unwrap_or(1).max(1))
+    }
+
+    /// How many places of a sequence have a token.
+    fn places(&self, sequence: u64) -> usize {
+        let ends = self.parts(sequence).map(|(place, part)| {
+            let tokens = (part.end - part.start) as usize;
+            place + self.own(tokens).min(self.seq)
+        });
+        ends.max().unwrap_or(0)
+    }
+
+    /// How many of the tokens of a part stand in the input. A document that is kept apart stands there
+    /// without its last token.
+    fn own(&self, tokens: usize) -> usize {
+        match self.layout {
+            Layout::Apart(..) => tokens - 1,
+            Layout::Joined | Layout::Single => tokens,
+        }
+    }
+
     /// Writes a sequence into a row of input and target.
     fn fill(&self, sequence: u64, input: &mut [u32], target: &mut [u32]) -> Result<()> {
         let mut tokens = Tensor::scratch_ids(&[self.seq + 1]);
         for (place, part) in self.parts(sequence) {
             let tokens = &mut tokens.ids_mut()[..(part.end - part.start) as usize];
             self.documents.corpus.read(part.start, tokens)?;
-            // A document that is kept apart stands there without its last token.
-            let own = match self.layout {
-                Layout::Apart(..) => tokens.len() - 1,
-                Layout::Joined | Layout::Single => tokens.len(),
-            };
-            for (input, token) in input[place..].iter_mut().zip(&tokens[..own]) {
+            for (input, token) in input[place..].iter_mut().zip(&tokens[..self.own(tokens.len())]) {
                 *input = token & !NO_TARGET;
             }
             for (target, &token) in target[place..].iter_mut().zip(tokens.iter().skip(1)) {
@@ -248,14 +252,15 @@ impl Sequences {
 
 impl DataSource for Sequences {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        let dims = [self.rows, self.seq];
+        let (sequences, length) = self.micro_batch_of(step, micro_batch);
+        let dims = [self.rows, length];
         let (mut input, mut target) = (Tensor::scratch_ids(&dims), Tensor::scratch_ids(&dims));
         // What follows the end of the last document is no target, so any token can stand there.
         input.ids_mut().fill(0);
         target.ids_mut().fill(IGNORED);
-        let rows = input.ids_mut().chunks_exact_mut(self.seq);
-        for (row, (input, target)) in rows.zip(target.ids_mut().chunks_exact_mut(self.seq)).enumerate() {
-            if let Some(sequence) = self.sequence(step, micro_batch, row) {
+        let rows = input.ids_mut().chunks_exact_mut(length).zip(target.ids_mut().chunks_exact_mut(length));
+        for (sequence, (input, target)) in sequences.into_iter().zip(rows) {
+            if let Some(sequence) = sequence {
                 self.fill(sequence, input, target)?;
             }
         }
@@ -267,14 +272,13 @@ impl DataSource for Sequences {
         let Layout::Apart(packed, _) = &self.layout else {
             return Ok(None);
         };
-        let mut starts = Tensor::scratch_ids(&[self.rows, self.seq]);
-        for (row, starts) in starts.ids_mut().chunks_exact_mut(self.seq).enumerate() {
+        let (sequences, length) = self.micro_batch_of(step, micro_batch);
+        let mut starts = Tensor::scratch_ids(&[self.rows, length]);
+        for (sequence, starts) in sequences.into_iter().zip(starts.ids_mut().chunks_exact_mut(length)) {
             let mut end = 0;
-            if let Some(sequence) = self.sequence(step, micro_batch, row) {
-                for (place, piece) in packed.sequence(sequence) {
-                    end = place + piece.length as usize;
-                    starts[place..end].fill(place as u32);
-                }
+            for (place, piece) in sequence.into_iter().flat_map(|sequence| packed.sequence(sequence)) {
+                end = place + piece.length as usize;
+                starts[place..end].fill(place as u32);
             }
             starts[end..].fill(end as u32);
         }
@@ -287,6 +291,11 @@ impl DataSource for Sequences {
 
     fn shapes(&self) -> (Shape, Shape) {
         let shape = Shape::ids(&[self.rows, self.seq]);
+        (shape, shape)
+    }
+
+    fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
+        let shape = Shape::ids(&[self.rows, self.micro_batch_of(step, micro_batch).1]);
         (shape, shape)
     }
 

@@ -30,8 +30,9 @@ pub trait DataSource: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The shapes of every input and target; of the largest ones, if micro-batches have different shapes. The
-    /// memory for wires is taken for these, and processes refuse what is larger.
+    /// The shapes of every input and target. If micro-batches have different shapes: of one that has at least
+    /// as many numbers, and rows at least as long, as any. The memory for wires is taken for these, and
+    /// processes refuse what is larger.
     fn shapes(&self) -> (Shape, Shape);
 
     /// The shapes of the input and the target of a micro-batch. The default is for sources whose
@@ -40,6 +41,12 @@ pub trait DataSource: Send + Sync + 'static {
     /// around another one passes the call on.
     fn shapes_of(&self, _step: u64, _micro_batch: MicroBatch) -> (Shape, Shape) {
         self.shapes()
+    }
+
+    /// How many samples a step takes from each of its sources, by their names, if it is made of several. The
+    /// default: nothing. A source around another one passes the call on.
+    fn samples_of(&self, _step: u64) -> Vec<(String, u64)> {
+        Vec::new()
     }
 
     /// The fingerprint of this data: it differs for other data. The processes of a run compare it, and

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pipewright_stages::loss::Metrics;
+use pipewright_stages::loss::{Metrics, Score};
 
 use crate::worker::{RankReport, Restart};
 
@@ -92,6 +92,29 @@ pub struct Evaluation {
     pub metrics: Metrics,
     /// The targets counted.
     pub weight: f64,
+}
+
+impl Evaluation {
+    /// The evaluation over the targets of several ones.
+    ///
+    /// # Panics
+    /// When none is given.
+    pub fn of_all(each: impl IntoIterator<Item = Self>) -> Self {
+        let score = |one: Self| Score {
+            // A mean without targets is NaN.
+            sum: if one.weight > 0.0 { one.loss * one.weight } else { 0.0 },
+            weight: one.weight,
+            metrics: one.metrics,
+        };
+        let mut each = each.into_iter();
+        let first = each.next().expect("there is one");
+        let Some(second) = each.next() else {
+            return first;
+        };
+        let mut all = score(first);
+        std::iter::once(second).chain(each).for_each(|one| all.add(score(one)));
+        Self { loss: all.mean(), metrics: all.metrics, weight: all.weight }
+    }
 }
 
 impl fmt::Display for Evaluation {

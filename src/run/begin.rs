@@ -174,9 +174,10 @@ impl Run {
         let (Some(validation), Some(data)) = (&self.validation, data) else {
             return Ok((in_common, None));
         };
-        pipeline.check_evaluation(validation.source.shapes(), validation.micro_batches)?;
-        let validated = format!("{} micro-batches of {data}", validation.micro_batches);
-        Ok((in_common, Some(validated)))
+        for one in &validation.sources {
+            pipeline.check_evaluation(one.source.shapes(), one.micro_batches)?;
+        }
+        Ok((in_common, Some(data)))
     }
 
     /// Claims the directory. All processes must continue from a checkpoint, or all must begin a new run.
@@ -270,7 +271,6 @@ impl Run {
     fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         let validation = self.validation.as_ref();
-        let micro_batches = validation.map(|validation| validation.micro_batches.into());
         let samples = self.samples.as_ref();
         let forecast = match &self.forecast {
             None => "none",
@@ -286,7 +286,6 @@ impl Run {
             ("whether checkpoints are written while steps run", self.save_beside.to_string()),
             ("how many checkpoints are kept", self.keep.to_string()),
             ("the steps between checkpoints that are kept for ever", self.keep_every.to_string()),
-            ("the micro-batches of a validation", number(micro_batches)),
             ("the steps between validations", number(validation.map(|validation| validation.every))),
             ("the data of the validation", data.unwrap_or("none").to_owned()),
             ("the steps between samples", number(samples.map(|samples| samples.every))),

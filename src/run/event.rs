@@ -31,6 +31,8 @@ pub enum Event<'a> {
         step: u64,
         /// Its result.
         evaluation: &'a Evaluation,
+        /// Where there are several sources, the result of each, with its name.
+        sources: &'a [(String, Evaluation)],
         /// Whether its loss is the lowest so far.
         best: bool,
     },

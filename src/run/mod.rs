@@ -78,7 +78,7 @@ pub use progress::Progress;
 pub use samples::{Sample, Samples};
 pub use session::Session;
 pub use settings::Run;
-pub use validation::{Best, Validation};
+pub use validation::{Best, Validation, ValidationSource};
 
 pub use crate::interrupt::{Interrupt, before_ranks, explain_on_signal};
 pub use directory::files::WholeLines;

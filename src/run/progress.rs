@@ -52,8 +52,9 @@ impl Screen {
             Event::Lost(lost) => self.complain(&format!("warning: {lost}")),
             Event::Return(back) => self.complain(&back.to_string()),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
-            Event::Validation { step, evaluation, .. } => {
+            Event::Validation { step, evaluation, sources, .. } => {
                 self.say(&format!("validation after {}: {evaluation}", counted(*step, "step")));
+                sources.iter().for_each(|(name, evaluation)| self.say(&format!("  {name}: {evaluation}")));
             }
             Event::Sample(Sample { step, prompt, text }) => {
                 self.say(&format!("sample after {}: {prompt:?} {text:?}", counted(*step, "step")));

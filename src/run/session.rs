@@ -16,7 +16,7 @@ use super::listeners::Listeners;
 use super::rejoining::Rejoining;
 use super::samples::Samples;
 use super::saving::{Retention, Saving, is_due};
-use super::validation::{Best, BestSoFar, Validation};
+use super::validation::{Best, BestSoFar, Validated, Validation, ValidationSource};
 use crate::error::NotFinite;
 use crate::interrupt::Interrupt;
 use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
@@ -181,26 +181,28 @@ impl<S: Stage> Session<'_, S> {
             self.listeners.tell(&Event::Step(&report));
         }
         let validated = self.validate();
-        let validation = validated.as_ref().copied().unwrap_or_default();
+        let validation = validated.as_ref().ok().and_then(Option::as_ref);
         let may_be_stale = self.pipeline.staleness().is_some();
         let line = MetricsLine::new(
             &report,
             [self.pipeline.replicas(), self.pipeline.shards()],
             may_be_stale,
-            validation.map(|(evaluation, _)| evaluation),
+            (validation, self.pipeline.samples_of(report.step)),
         )?;
         if self.rejoining.told.lines.is_new(report.step) {
             self.write(Task::Metrics, |writer| writer.line(&line));
             self.write(Task::TensorBoard, |writer| writer.scalars(&line));
         }
-        if let Err(error) = validated {
-            self.save_before(&error);
-            return Err(error);
-        }
+        let validation = match validated {
+            Ok(validation) => validation,
+            Err(error) => {
+                self.save_before(&error);
+                return Err(error);
+            }
+        };
         self.sample_if_due()?;
-        let best = validation.is_some_and(|(_, best)| best);
-        self.save_if_due(best)?;
-        Ok(validation.map(|(evaluation, _)| evaluation))
+        self.save_if_due(validation.as_ref().is_some_and(|validation| validation.best))?;
+        Ok(validation.map(|validation| validation.all))
     }
 
     /// One step of the pipeline. It is traced if its passes are needed.
@@ -238,7 +240,7 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// The validation after this step, if one is due, and whether its loss is the lowest so far.
-    fn validate(&mut self) -> Result<Option<(Evaluation, bool)>> {
+    fn validate(&mut self) -> Result<Option<Validated>> {
         let step = self.done();
         let Some(validation) = self
             .validation
@@ -247,9 +249,15 @@ impl<S: Stage> Session<'_, S> {
         else {
             return Ok(None);
         };
-        let source = Arc::clone(&validation.source);
-        let evaluation = self.pipeline.evaluate(source, validation.micro_batches)?;
-        let (validation_loss, has_targets) = (evaluation.loss, evaluation.weight > 0.0);
+        let mut each = Vec::new();
+        for ValidationSource { name, source, micro_batches } in &validation.sources {
+            each.push((name.clone(), self.pipeline.evaluate(Arc::clone(source), *micro_batches)?));
+        }
+        let all = Evaluation::of_all(each.iter().map(|(_, one)| *one));
+        if each.len() == 1 {
+            each.clear();
+        }
+        let (validation_loss, has_targets) = (all.loss, all.weight > 0.0);
         if has_targets && !validation_loss.is_finite() {
             let what = Box::new(NotFinite::Validation { loss: validation_loss });
             return Err(Error::NotFinite { step, what });
@@ -261,10 +269,10 @@ impl<S: Stage> Session<'_, S> {
             self.rejoining.add_best(&self.best, back_to);
         }
         if self.rejoining.told.validations.is_new(step) {
-            pipeline::validated(&evaluation);
-            self.listeners.tell(&Event::Validation { step, evaluation: &evaluation, best });
+            pipeline::validated(&all);
+            self.listeners.tell(&Event::Validation { step, evaluation: &all, sources: &each, best });
         }
-        Ok(Some((evaluation, best)))
+        Ok(Some(Validated { all, each, best }))
     }
 
     /// Fails if the directory no longer belongs to this run.

@@ -7,25 +7,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::data::{DataSource, Fingerprint};
+use crate::pipeline::Evaluation;
 
 /// What a run validates on, and how often. Default: on one micro-batch, after the last step.
 #[derive(Clone)]
 pub struct Validation {
-    pub(super) source: Arc<dyn DataSource>,
-    pub(super) micro_batches: u32,
+    pub(super) sources: Vec<ValidationSource>,
     pub(super) every: u64,
+}
+
+/// A source of data to validate on.
+#[derive(Clone)]
+pub struct ValidationSource {
+    /// What it is called, beside others.
+    pub name: String,
+    /// The data.
+    pub source: Arc<dyn DataSource>,
+    /// How many micro-batches of its step 0 are used, 1 or more.
+    pub micro_batches: u32,
 }
 
 impl Validation {
     /// A validation on the first micro-batches of this source's step 0.
     pub fn new(source: Arc<dyn DataSource>) -> Self {
-        Self { source, micro_batches: 1, every: 0 }
+        Self::on_each(vec![ValidationSource { name: source.describe(), source, micro_batches: 1 }])
     }
 
-    /// The number of micro-batches, 1 or more. Default: 1.
+    /// A validation on several sources. The run also tells the loss of each. Its own loss is the mean over
+    /// the targets of all.
+    ///
+    /// # Panics
+    /// Without a source.
+    pub fn on_each(sources: Vec<ValidationSource>) -> Self {
+        assert!(!sources.is_empty(), "a validation has at least one source");
+        Self { sources, every: 0 }
+    }
+
+    /// The number of micro-batches of each source, 1 or more. Default: 1.
     #[must_use]
-    pub fn micro_batches(self, micro_batches: u32) -> Self {
-        Self { micro_batches, ..self }
+    pub fn micro_batches(mut self, micro_batches: u32) -> Self {
+        self.sources.iter_mut().for_each(|one| one.micro_batches = micro_batches);
+        self
     }
 
     /// Validates every `steps` steps, besides once after the last step. Default: 0, only after the last step.
@@ -34,20 +56,43 @@ impl Validation {
         Self { every: steps, ..self }
     }
 
-    /// A text that names its data. It must be equal in all processes.
+    /// A text that names its data, and how much of each source is used. It must be equal in all processes.
     pub(super) fn data(&self) -> Result<String> {
-        let Fingerprint { contents, batches, .. } = self.source.fingerprint()?;
-        Ok(format!("{contents} ({batches})"))
+        let each = self.sources.iter().map(|one| {
+            let Fingerprint { contents, batches, .. } = one.source.fingerprint()?;
+            Ok(format!("{} micro-batches of {contents} ({batches})", one.micro_batches))
+        });
+        Ok(each.collect::<Result<Vec<_>>>()?.join(" and "))
     }
 }
 
 impl fmt::Debug for Validation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Validation")
-            .field("micro_batches", &self.micro_batches)
+            .field("sources", &self.sources)
             .field("every", &self.every)
             .finish_non_exhaustive()
     }
+}
+
+impl fmt::Debug for ValidationSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValidationSource")
+            .field("name", &self.name)
+            .field("micro_batches", &self.micro_batches)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The losses of a validation.
+#[derive(Clone, Debug)]
+pub(super) struct Validated {
+    /// Over the targets of all sources.
+    pub(super) all: Evaluation,
+    /// Where there are several sources, the loss of each, with its name.
+    pub(super) each: Vec<(String, Evaluation)>,
+    /// Whether the loss is the lowest so far.
+    pub(super) best: bool,
 }
 
 /// The checkpoint with the lowest validation loss of a run.

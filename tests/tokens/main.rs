@@ -43,6 +43,7 @@ mod has;
 mod jsonl;
 mod kinds;
 mod messages;
+mod mixture;
 mod pairs;
 mod parquet;
 mod prompts;

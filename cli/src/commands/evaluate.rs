@@ -11,13 +11,15 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::bars::EncodingBar;
 use super::sample::spread::{Busy, Spread};
 use super::saved::{SavedModel, config_of, newest_or_model};
-use crate::compose::{self, HeldOut};
+use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
+use pipewright::pipeline::Evaluation;
 use pipewright::pretrained;
+use pipewright::run::ValidationSource;
 use pipewright::stages::{Shape, Tensor};
 
 const BAR: &str = "evaluating  {bar:24} {pos} of {len} micro-batches  {eta} left";
@@ -63,6 +65,9 @@ struct Printed {
     metrics: BTreeMap<String, f64>,
     targets: f64,
     seconds: f64,
+    /// The same of each source, if there are several.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    sources: BTreeMap<String, Printed>,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -80,26 +85,47 @@ pub(super) fn run(args: &Args) -> Result<()> {
         super::print(&format!("{}\n", data.summary))?;
     }
     let loss = compose::loss(&config)?;
-    let HeldOut { source, micro_batches, .. } = data;
-    let mut pipeline =
-        args.spread.launch(model, loss, source.shapes(), Busy::All).map_err(Error::not_begun)?;
-    let counted = Counted { source, bar: bar_of(micro_batches) };
-    let begun = Instant::now();
-    let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
-    let metrics = evaluation.metrics.iter();
-    let printed = Printed {
-        loss: evaluation.loss,
-        metrics: metrics.filter_map(|metric| Some((metric.name().to_owned(), metric.value()?))).collect(),
-        targets: evaluation.weight,
-        seconds: begun.elapsed().as_secs_f64(),
-    };
+    let sources = data.sources;
+    let shapes = sources[0].source.shapes();
+    let mut pipeline = args.spread.launch(model, loss, shapes, Busy::All).map_err(Error::not_begun)?;
+    let mut each = Vec::new();
+    for ValidationSource { name, source, micro_batches } in sources {
+        let counted = Counted { source, bar: bar_of(micro_batches) };
+        let begun = Instant::now();
+        let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
+        each.push((name, evaluation, begun.elapsed().as_secs_f64()));
+    }
+    let all = Evaluation::of_all(each.iter().map(|(_, one, _)| *one));
+    let seconds = each.iter().map(|(.., seconds)| seconds).sum();
+    if each.len() == 1 {
+        each.clear();
+    }
+    let sources = each.iter().map(|(name, one, seconds)| (name.clone(), Printed::of(one, *seconds)));
+    let printed = Printed { sources: sources.collect(), ..Printed::of(&all, seconds) };
     super::print(&match args.format {
         Form::Json => super::json(&printed)?,
         Form::Text => {
-            let (targets, rate) = (printed.targets, printed.targets / printed.seconds.max(1e-9));
-            format!("{evaluation}  {targets} targets, {rate:.0} a second\n")
+            let line = |evaluation: &Evaluation, seconds: f64| {
+                let (targets, rate) = (evaluation.weight, evaluation.weight / seconds.max(1e-9));
+                format!("{evaluation}  {targets} targets, {rate:.0} a second\n")
+            };
+            let each = each.iter().map(|(name, one, seconds)| format!("{name}: {}", line(one, *seconds)));
+            each.collect::<String>() + &line(&all, seconds)
         }
     })
+}
+
+impl Printed {
+    fn of(evaluation: &Evaluation, seconds: f64) -> Self {
+        let metrics = evaluation.metrics.iter();
+        Self {
+            loss: evaluation.loss,
+            metrics: metrics.filter_map(|metric| Some((metric.name().to_owned(), metric.value()?))).collect(),
+            targets: evaluation.weight,
+            seconds,
+            sources: BTreeMap::new(),
+        }
+    }
 }
 
 /// The config and the model at a path.

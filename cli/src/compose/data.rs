@@ -1,48 +1,30 @@
 //! The data of a config.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::tokenized::{documents, tokenizer};
-use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths};
+use super::opened::{Opened, Purpose, mixture, tokens};
+use crate::config::{Config, DataKind, Paths};
 use crate::error::Result;
 use pipewright::checkpoint::Checkpoint;
-use pipewright::data::{
-    Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Longer, Packing, Sequences,
-    Width, Windows, odd_files,
-};
-use pipewright::error::DataError;
-use pipewright::tokenizer::Tokenizer;
-
-/// The most sequences in a validation while a model is trained, and of windows in any evaluation, if the
-/// config does not set it. It does not depend on the size of a micro-batch.
-const VALIDATION_SEQUENCES: u64 = 128;
-
-/// How much of what is set aside is used, if the config does not set it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// A part: validations come again and again while a model is trained.
-    Training,
-    /// All documents.
-    Evaluation,
-}
+use pipewright::data::{Course, DataSource, Encoded, Form, MixtureSource, Share, odd_files};
+use pipewright::run::ValidationSource;
 
 /// The data for training and for validation.
 pub struct TrainingData {
     /// For training.
     pub train: Arc<dyn DataSource>,
-    /// For validation. `None` when `data.validation` is 0.
-    pub validation: Option<Arc<dyn DataSource>>,
-    /// The number of micro-batches in a validation.
-    pub validation_micro_batches: u32,
+    /// For validation: nothing when `data.validation` is 0, and several with several sources.
+    pub validation: Vec<ValidationSource>,
     /// A description of the data for people.
     pub summary: String,
     /// What is odd about it.
     pub warnings: Vec<String>,
 }
 
-impl std::fmt::Debug for TrainingData {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for TrainingData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrainingData").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
@@ -66,41 +48,107 @@ pub fn data_with_progress(
     from: Option<&Checkpoint>,
     tell: &mut dyn FnMut(Encoded),
 ) -> Result<TrainingData> {
-    let all = Opened::of(config, "data.path", &config.data.path, tell)?;
-    let (train, held) = match config.data.validation_path.is_empty() {
-        true => config.data.validation.split(all.count()),
-        false => (0..all.count(), 0..0),
-    };
-    let (source, more) = all.train(config, train, course(config, from))?;
-    let mut data = TrainingData {
-        train: source,
-        summary: all.summary(&held) + &more,
-        warnings: warnings(config, &config.data.path)?,
-        validation: None,
-        validation_micro_batches: 1,
-    };
-    let validation = match config.data.validation_path.is_empty() {
-        true if held.is_empty() => return Ok(data),
-        true => {
-            let (source, micro_batches, more) = all.validation(config, held, Purpose::Training)?;
-            data.summary += &more;
-            (source, micro_batches)
+    let course = course(config, from);
+    if config.data.sources.is_empty() {
+        let mut said = Said::default();
+        let one = One::open(config, tell)?;
+        let (train, more) = one.all.train(config, one.train.clone(), course)?;
+        said.say(one.all.summary(&one.held) + &more);
+        said.warnings.extend(one.warnings(config)?);
+        let validation = one.validation(config, &mut said, tell)?.into_iter().collect();
+        return Ok(TrainingData { train, validation, summary: said.summary, warnings: said.warnings });
+    }
+    let mut said = Said::default();
+    let (mut sources, mut validation) = (Vec::new(), Vec::new());
+    let is_in_common = !config.data.validation_path.is_empty();
+    for place in 0..config.data.sources.len() {
+        let mut config = config.of_source(place);
+        if is_in_common {
+            config.data.validation = Share::Count(0);
         }
-        false => {
+        let name = config.data.name.clone().unwrap_or_default();
+        let share = config.data.share.unwrap_or(1.0);
+        let one = One::open(&config, tell)?;
+        let mut more = String::new();
+        if share > 0.0 {
+            let (source, of_training) = one.all.samples(&config, one.train.clone())?;
+            sources.push(MixtureSource { name: name.clone(), share, source });
+            more = of_training;
+        }
+        said.say(format!("{name} (share {share}): {}{more}", one.all.summary(&one.held)));
+        said.warnings.extend(one.warnings(&config)?);
+        validation.extend(one.validation(&config, &mut said, tell)?);
+    }
+    if is_in_common {
+        validation = vec![set_aside(config, Purpose::Training, &mut said, tell)?];
+    }
+    let (train, more) = mixture(config, sources, course)?;
+    said.summary += &more;
+    Ok(TrainingData { train, validation, summary: said.summary, warnings: said.warnings })
+}
+
+/// What people are told of data.
+#[derive(Default)]
+struct Said {
+    summary: String,
+    warnings: Vec<String>,
+}
+
+impl Said {
+    /// Adds a sentence.
+    fn say(&mut self, text: String) {
+        if !self.summary.is_empty() {
+            self.summary += "; ";
+        }
+        self.summary += &text;
+    }
+}
+
+/// The data of `data.path`, with the parts for training and for validation.
+struct One {
+    all: Opened,
+    train: Range<u64>,
+    held: Range<u64>,
+}
+
+impl One {
+    fn open(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<Self> {
+        let all = Opened::of(config, "data.path", &config.data.path, tell)?;
+        let count = all.count();
+        let (train, held) = match (config.data.validation_path.is_empty(), config.data.share) {
+            (true, Some(0.0)) => (0..0, 0..count),
+            (true, _) => config.data.validation.split(count),
+            (false, _) => (0..count, 0..0),
+        };
+        Ok(Self { all, train, held })
+    }
+
+    fn warnings(&self, config: &Config) -> Result<Vec<String>> {
+        warnings(config, &config.data.path)
+    }
+
+    /// What validations are on, if something is kept for them.
+    fn validation(
+        &self,
+        config: &Config,
+        said: &mut Said,
+        tell: &mut dyn FnMut(Encoded),
+    ) -> Result<Option<ValidationSource>> {
+        if !config.data.validation_path.is_empty() {
             if config.data.kind == DataKind::Tokens {
                 // Both together, so that files of two tokenizers are found.
                 let all = [&config.data.path, &config.data.validation_path];
                 tokens(config, &Paths(all.map(|paths| paths.0.clone()).concat()), None)?;
             }
-            let held_out = set_aside(config, Purpose::Training, tell)?;
-            data.summary += &format!("; for validation {}", held_out.summary);
-            data.warnings.extend(held_out.warnings);
-            (held_out.source, held_out.micro_batches)
+            return set_aside(config, Purpose::Training, said, tell).map(Some);
         }
-    };
-    data.validation = Some(validation.0);
-    data.validation_micro_batches = validation.1;
-    Ok(data)
+        if self.held.is_empty() {
+            return Ok(None);
+        }
+        let (source, more) = self.all.validation(config, self.held.clone(), Purpose::Training)?;
+        said.summary += &more;
+        Ok(Some(source))
+    }
 }
 
 /// Which samples each step takes.
@@ -112,18 +160,16 @@ fn course(config: &Config, from: Option<&Checkpoint>) -> Course {
 
 /// Data to evaluate a model on.
 pub struct HeldOut {
-    /// The data, in order.
-    pub source: Arc<dyn DataSource>,
-    /// The number of micro-batches in a validation.
-    pub micro_batches: u32,
+    /// The data, in order: of each source, if there are several.
+    pub sources: Vec<ValidationSource>,
     /// A description of the data for people.
     pub summary: String,
     /// What is odd about it.
     pub warnings: Vec<String>,
 }
 
-impl std::fmt::Debug for HeldOut {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for HeldOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HeldOut").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
@@ -133,32 +179,64 @@ impl std::fmt::Debug for HeldOut {
 /// # Errors
 /// As [`data`]. Also when nothing is set aside.
 pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOut> {
-    set_aside(config, Purpose::Evaluation, tell)
+    let mut said = Said::default();
+    let several = match config.data.validation_path.is_empty() {
+        true => config.data.sources.len(),
+        false => 0,
+    };
+    let mut sources = Vec::new();
+    for one in (0..several).map(|place| config.of_source(place)).filter(sets_aside) {
+        sources.push(set_aside(&one, Purpose::Evaluation, &mut said, tell)?);
+    }
+    if sources.is_empty() {
+        sources.push(set_aside(config, Purpose::Evaluation, &mut said, tell)?);
+    }
+    Ok(HeldOut { sources, summary: said.summary, warnings: said.warnings })
 }
 
-fn set_aside(config: &Config, purpose: Purpose, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOut> {
+/// Whether the config of a source sets something aside.
+fn sets_aside(config: &Config) -> bool {
+    let data = &config.data;
+    let is_0 = matches!(data.validation, Share::Count(0)) || data.validation == Share::Fraction(0.0);
+    !is_0 || !data.validation_path.is_empty() || data.share == Some(0.0)
+}
+
+fn set_aside(
+    config: &Config,
+    purpose: Purpose,
+    said: &mut Said,
+    tell: &mut dyn FnMut(Encoded),
+) -> Result<ValidationSource> {
     let own = &config.data.validation_path;
-    let (key, paths) = match own.is_empty() {
-        true => ("data.path", &config.data.path),
-        false => ("data.validation_path", own),
+    let (all, held, paths) = match own.is_empty() {
+        true => {
+            let One { all, held, .. } = One::open(config, tell)?;
+            (all, held, &config.data.path)
+        }
+        false => {
+            let all = Opened::of(config, "data.validation_path", own, tell)?;
+            let count = all.count();
+            (all, 0..count, own)
+        }
     };
-    let all = Opened::of(config, key, paths, tell)?;
-    let span = match own.is_empty() {
-        true => config.data.validation.split(all.count()).1,
-        false => 0..all.count(),
-    };
-    if span.is_empty() {
+    if held.is_empty() {
         return Err(config.refuse(
             "data.validation",
             "nothing is set aside: choose a share above 0, or name other data in data.validation_path",
         ));
     }
     let summary = match own.is_empty() {
-        true => all.summary(&span),
+        true => all.summary(&held),
         false => all.summary(&(0..0)),
     };
-    let (source, micro_batches, more) = all.validation(config, span, purpose)?;
-    Ok(HeldOut { source, micro_batches, summary: summary + &more, warnings: warnings(config, paths)? })
+    let (source, more) = all.validation(config, held, purpose)?;
+    let purpose = match purpose {
+        Purpose::Training => "for validation ",
+        Purpose::Evaluation => "",
+    };
+    said.say(format!("{purpose}{summary}{more}"));
+    said.warnings.extend(warnings(config, paths)?);
+    Ok(source)
 }
 
 /// What is odd about these files.
@@ -171,210 +249,4 @@ fn warnings(config: &Config, paths: &Paths) -> Result<Vec<String>> {
     };
     let odd = odd_files(&paths.0, form)?;
     Ok(odd.iter().map(ToString::to_string).collect())
-}
-
-/// Data that has been opened: for training, for validation, or for both.
-enum Opened {
-    /// And what a token is called.
-    Corpus(Arc<Corpus>, &'static str),
-    Documents(Arc<Documents>),
-    Images(Arc<LabelledImages>, String),
-}
-
-impl Opened {
-    fn of(config: &Config, key: &str, paths: &Paths, tell: &mut dyn FnMut(Encoded)) -> Result<Self> {
-        if paths.is_empty() {
-            return Err(config.refuse(key, "there are no data: name a file or a folder"));
-        }
-        let data = &config.data;
-        let mut encoded = |form, tokenizer: &Tokenizer| documents(config, paths, form, tokenizer, tell);
-        let corpus = match (data.kind, tokenizer(config)?) {
-            (DataKind::Text, Some(tokenizer)) => match paths.is_built_in() {
-                true => Corpus::built_in_encoded(&tokenizer, data.end_of_text.as_deref())?,
-                false => {
-                    let documents = encoded(Form::Text, &tokenizer)?;
-                    if config.packing().is_some() {
-                        return Ok(Self::Documents(Arc::new(documents)));
-                    }
-                    documents.into_corpus()
-                }
-            },
-            (DataKind::Text, None) if paths.is_built_in() => Corpus::built_in(),
-            (DataKind::Text, None) => Corpus::text(&paths.0)?,
-            (DataKind::Tokens, tokenizer) => tokens(config, paths, tokenizer.as_ref())?,
-            (DataKind::Jsonl, Some(tokenizer)) => {
-                return Ok(Self::Documents(Arc::new(encoded(Form::Jsonl, &tokenizer)?)));
-            }
-            (DataKind::Parquet, Some(tokenizer)) => {
-                return Ok(Self::Documents(Arc::new(encoded(Form::Parquet, &tokenizer)?)));
-            }
-            (DataKind::Jsonl | DataKind::Parquet, None) => {
-                return Err(config.refuse("data.tokenizer", NO_TOKENIZER));
-            }
-            (DataKind::Idx | DataKind::Cifar10, _) => return Self::images(config, key, paths),
-        };
-        corpus.check_vocabulary(config.model.vocab)?;
-        if config.packing().is_some() {
-            return Ok(Self::Documents(Arc::new(Documents::of(corpus)?)));
-        }
-        let unit = match (data.kind, &data.tokenizer) {
-            (DataKind::Text, None) => "bytes",
-            _ => "tokens",
-        };
-        Ok(Self::Corpus(Arc::new(corpus), unit))
-    }
-
-    fn images(config: &Config, key: &str, paths: &Paths) -> Result<Self> {
-        let [path] = paths.0.as_slice() else {
-            return Err(config.refuse(key, "labelled images are one file, or a folder with one pair"));
-        };
-        // The key names the labels of `data.path`.
-        let labels = config.data.labels.as_deref().filter(|_| key == "data.path");
-        let all = match config.data.kind {
-            DataKind::Cifar10 => LabelledImages::cifar10(path)?,
-            _ => LabelledImages::read(path, labels)?,
-        };
-        let model = &config.model;
-        let classes = match model.kind {
-            ModelKind::Mlp => model.sizes.0.last().copied(),
-            ModelKind::Stack => None,
-            _ => Some(model.classes),
-        };
-        classes.map_or(Ok(()), |classes| all.check_classes(classes))?;
-        Ok(Self::Images(Arc::new(all), path.display().to_string()))
-    }
-
-    /// How many tokens, documents or images there are.
-    fn count(&self) -> u64 {
-        match self {
-            Self::Corpus(corpus, _) => corpus.count(),
-            Self::Documents(documents) => documents.count(),
-            Self::Images(images, _) => images.count(),
-        }
-    }
-
-    /// A description for people. `held`: what of it is for validation.
-    fn summary(&self, held: &Range<u64>) -> String {
-        let (all, what) = match self {
-            Self::Corpus(corpus, unit) => (format!("{}: {} {unit}", corpus.name(), corpus.count()), ""),
-            Self::Documents(documents) => {
-                let corpus = documents.corpus();
-                let (count, tokens) = (documents.count(), corpus.count());
-                let all = format!("{}: {count} documents of {tokens} tokens", corpus.name());
-                (all, " documents")
-            }
-            Self::Images(images, name) => (format!("`{name}`: {} images", images.count()), ""),
-        };
-        match held.end - held.start {
-            0 => all,
-            held => format!("{all}, the last {held}{what} for validation"),
-        }
-    }
-
-    /// A part of it for training, and more to say of it.
-    fn train(
-        &self,
-        config: &Config,
-        span: Range<u64>,
-        course: Course,
-    ) -> Result<(Arc<dyn DataSource>, String)> {
-        let (rows, seq, seed) = (config.micro_batch_size(), config.data.seq, config.data.seed);
-        let micro_batches = config.pipeline.micro_batches;
-        Ok(match self {
-            Self::Corpus(corpus, _) => {
-                let windows = Windows::drawn(Arc::clone(corpus), span, rows, seq, seed)?;
-                (Arc::new(windows), String::new())
-            }
-            Self::Documents(documents) => {
-                let (documents, packing) = (Arc::clone(documents), config.packing().unwrap_or_default());
-                let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
-                let what = match packing {
-                    Packing::Apart(Longer::LeaveOut) => "left out",
-                    Packing::Apart(_) => "cut",
-                    Packing::Joined | Packing::Single => "their ends are not used",
-                };
-                let longer = match all.longer() {
-                    0 => String::new(),
-                    longer => format!("; {longer} documents are longer than data.seq = {seq}: {what}"),
-                };
-                let empty = match packing {
-                    Packing::Joined => String::new(),
-                    Packing::Single | Packing::Apart(_) => {
-                        format!(", {:.1} % of their places empty", 100.0 * all.padding())
-                    }
-                };
-                let more = format!("; {} sequences for training{empty}{longer}", all.count());
-                let more = more + &without_target(&all, "training");
-                (Arc::new(all.on_course(course)), more)
-            }
-            Self::Images(images, _) => {
-                let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
-                let images = images.on_course(course);
-                let images = match config.data.kind == DataKind::Cifar10 && config.data.augment {
-                    true => images.with_crops_and_flips(seed),
-                    false => images,
-                };
-                (Arc::new(images), String::new())
-            }
-        })
-    }
-
-    /// A part of it for validation, how many micro-batches that takes, and more to say of it.
-    fn validation(
-        &self,
-        config: &Config,
-        span: Range<u64>,
-        purpose: Purpose,
-    ) -> Result<(Arc<dyn DataSource>, u32, String)> {
-        let (rows, seq) = (config.micro_batch_size(), config.data.seq);
-        let given = config.train.validation_micro_batches;
-        let all = |count: u64| given.unwrap_or(count.div_ceil(rows as u64) as u32);
-        Ok(match self {
-            Self::Corpus(corpus, _) => {
-                let windows = (span.end - span.start) / seq as u64;
-                let micro_batches = all(windows.clamp(1, VALIDATION_SEQUENCES));
-                let windows = Windows::even(Arc::clone(corpus), span, rows, seq, micro_batches)?;
-                (Arc::new(windows), micro_batches, String::new())
-            }
-            Self::Documents(documents) => {
-                let packing = config.packing().unwrap_or_default();
-                let sequences = Sequences::in_order(Arc::clone(documents), span, packing, (rows, seq))?;
-                let micro_batches = all(match purpose {
-                    Purpose::Training => sequences.count().min(VALIDATION_SEQUENCES),
-                    Purpose::Evaluation => sequences.count(),
-                });
-                let more = without_target(&sequences, "validation");
-                (Arc::new(sequences), micro_batches, more)
-            }
-            Self::Images(images, _) => {
-                let micro_batches = all(span.end - span.start);
-                let images = Images::in_order(Arc::clone(images), span, rows)?;
-                (Arc::new(images), micro_batches, String::new())
-            }
-        })
-    }
-}
-
-/// Token files, as a config says.
-fn tokens(config: &Config, paths: &Paths, tokenizer: Option<&Tokenizer>) -> Result<Corpus> {
-    let (given, needed) = (config.data.dtype, Width::of(config.model.vocab));
-    if given == Some(Width::U16) && needed == Width::U32 {
-        let vocabulary = config.model.vocab;
-        return Err(DataError::new(format!(
-            "data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is {vocabulary}: set \"u32\", \
-             or leave it out"
-        ))
-        .into());
-    }
-    let corpus = Corpus::tokens(&paths.0, given.unwrap_or(needed))?;
-    tokenizer.map_or(Ok(()), |tokenizer| corpus.check_tokenizer(tokenizer))?;
-    Ok(corpus)
-}
-
-/// What is said of sequences without a target, if there are such.
-fn without_target(sequences: &Sequences, purpose: &str) -> String {
-    match (sequences.without_target(), sequences.count()) {
-        (0, _) => String::new(),
-        (without, all) => format!("; {without} of the {all} sequences for {purpose} have no target"),
-    }
 }

@@ -13,6 +13,7 @@ mod memory;
 mod model;
 mod offload;
 mod on_gpu;
+mod opened;
 mod pipeline;
 mod places;
 mod plan;

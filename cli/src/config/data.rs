@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::key::{SEQUENCE, section};
+use super::key::{FROM_0, SEQUENCE, section};
 use super::values::Paths;
 use pipewright::data::{Longer, LossOn, Share, Template, Width};
 
@@ -103,6 +103,23 @@ section! {
         ],
         /// The seed for the order in which data is taken.
         seed: u64 = 1 => [also("data_seed")],
+        /// Tables `[[data.sources]]`: several sources, which are mixed. Each has the keys of this section;
+        /// what it does not set is as in `[data]`.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        sources: Vec<Data> = Vec::new() => [
+            page("data.md#several-sources"), also("datasets data_mix"),
+        ],
+        /// In `[[data.sources]]`: how many sequences it gives, beside the other sources. Shares need not add
+        /// up to 1. With 0, it is only for validation.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        share: Option<f64> = None => [
+            within(FROM_0), unset("1"), page("data.md#several-sources"), also("weight probability"),
+        ],
+        /// In `[[data.sources]]`: its name, in the run's metrics and on the page of the run.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        name: Option<String> = None => [
+            unset("the name of its first file or folder"), page("data.md#several-sources"),
+        ],
     }
 }
 
@@ -162,6 +179,18 @@ pub enum DataKind {
 }
 
 impl DataKind {
+    /// Its name in a config.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Tokens => "tokens",
+            Self::Jsonl => "jsonl",
+            Self::Parquet => "parquet",
+            Self::Idx => "idx",
+            Self::Cifar10 => "cifar10",
+        }
+    }
+
     /// Whether it always is documents.
     pub fn has_documents(self) -> bool {
         matches!(self, Self::Jsonl | Self::Parquet)

@@ -15,10 +15,18 @@ fn rules() -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'
     })
 }
 
+/// Whether data of this kind have this key of `[data]`.
+pub(super) fn has(kind: &str, key: &str) -> bool {
+    let mut rules = rules().filter(|(section, of, ..)| (*section, *of) == ("data", key));
+    rules.all(|(.., by, is)| by != "kind" || is.contains(&kind))
+}
+
 /// Removes the keys of other kinds if a stronger source chose the kind. Otherwise refuses them. `resolved`
 /// holds every key's value.
 pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigError> {
-    for (section, key, by, is) in rules() {
+    // With several sources, `[data]` has defaults for all of their kinds.
+    let skipped = if tree.sources.is_some() { "data" } else { "" };
+    for (section, key, by, is) in rules().filter(|(section, ..)| *section != skipped) {
         let chosen = text(resolved, section, by);
         let Some(entry) = tree.get(section, key).filter(|_| !is.contains(&chosen)) else {
             continue;
@@ -37,12 +45,27 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigErro
     Ok(())
 }
 
+/// Keys of `[data]` that are written beside `[[data.sources]]`, which have all of theirs.
+const BESIDE_SOURCES: [&str; 6] = ["kind", "seq", "tokenizer", "seed", "validation_path", "sources"];
+
 /// Removes the keys of other kinds from a config that is written.
 pub(super) fn strip(resolved: &mut Table) {
-    for (section, key, by, is) in rules() {
-        if !is.contains(&text(resolved, section, by))
-            && let Some(Value::Table(keys)) = resolved.get_mut(section)
-        {
+    if let Some(Value::Table(data)) = resolved.get_mut("data")
+        && let Some(Value::Array(sources)) = data.get_mut("sources")
+    {
+        sources.iter_mut().filter_map(Value::as_table_mut).for_each(|source| strip_section(source, "data"));
+        data.retain(|key, _| BESIDE_SOURCES.contains(&key));
+    }
+    for (section, keys) in resolved.iter_mut() {
+        if let Value::Table(keys) = keys {
+            strip_section(keys, section);
+        }
+    }
+}
+
+fn strip_section(keys: &mut Table, section: &str) {
+    for (_, key, by, is) in rules().filter(|(of, ..)| *of == section) {
+        if !is.contains(&keys.get(by).and_then(Value::as_str).unwrap_or_default()) {
             keys.remove(key);
         }
     }

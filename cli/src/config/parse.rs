@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::data::Data;
 use super::settings::Config;
 use super::tree::Tree;
-use super::{check, keys, kinds, pretrained, read};
+use super::{check, keys, kinds, pretrained, read, sources};
 use crate::error::ConfigError;
 use crate::error::{Error, Result};
 
@@ -67,10 +68,16 @@ impl Config {
             let places = tree.section(section);
             origins.extend(places.map(|(key, entry)| (format!("{section}.{key}"), entry.origin.clone())));
         }
+        let mut data: Data = read::section(tree, "data")?;
+        let source_origins;
+        (data.sources, source_origins) = sources::read(tree)?.into_iter().unzip();
+        if let Some((origin, _)) = &tree.sources {
+            origins.insert(sources::KEY.to_owned(), origin.clone());
+        }
         Ok(Self {
             model: read::section(tree, "model")?,
             lora: read::section(tree, "lora")?,
-            data: read::section(tree, "data")?,
+            data,
             pipeline: read::section(tree, "pipeline")?,
             optimizer: read::section(tree, "optimizer")?,
             train: read::section(tree, "train")?,
@@ -78,6 +85,7 @@ impl Config {
             metrics: read::section(tree, "metrics")?,
             launch: read::section(tree, "launch")?,
             origins,
+            source_origins,
         })
     }
 }

@@ -45,6 +45,9 @@ pub struct Config {
     /// Where each key was set, unless it has its default.
     #[serde(skip)]
     pub(super) origins: HashMap<String, Origin>,
+    /// The same for the keys of each source of data.
+    #[serde(skip)]
+    pub(super) source_origins: Vec<HashMap<String, Origin>>,
 }
 
 impl Config {
@@ -61,7 +64,7 @@ impl Config {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
         config.pipeline.shard_groups = Some(self.shard_groups());
-        config.data.packing = self.packing_by();
+        config.set_packing();
         config.counting()
     }
 
@@ -104,21 +107,38 @@ impl Config {
         given.unwrap_or_else(|| GradientGroups::usual(self.pipeline.replicas))
     }
 
+    /// The data of each source in `[[data.sources]]`, or only `[data]` itself.
+    fn all_data(&self) -> &[Data] {
+        match self.data.sources.as_slice() {
+            [] => std::slice::from_ref(&self.data),
+            sources => sources,
+        }
+    }
+
     /// How documents become sequences, in the config's word. Answers are learnt from chats, which have
     /// nothing to do with each other. Layers of a stack may not be able to keep them apart.
-    pub(super) fn packing_by(&self) -> Option<PackingBy> {
-        let usual = match (self.data.loss_on, self.model.kind) {
-            _ if !self.data.kind.has_documents() => None,
+    fn packing_by(&self, data: &Data) -> Option<PackingBy> {
+        let usual = match (data.loss_on, self.model.kind) {
+            _ if !data.kind.has_documents() => None,
             (LossOn::Answers, kind) if kind != ModelKind::Stack => Some(PackingBy::Apart),
             _ => Some(PackingBy::Joined),
         };
-        self.data.packing.or(usual)
+        data.packing.or(usual)
+    }
+
+    /// Sets how the documents of each source become sequences, where that is not given.
+    fn set_packing(&mut self) {
+        self.data.packing = self.packing_by(&self.data);
+        let sources = self.data.sources.iter().map(|source| self.packing_by(source)).collect::<Vec<_>>();
+        for (source, packing) in self.data.sources.iter_mut().zip(sources) {
+            source.packing = packing;
+        }
     }
 
     /// How documents become sequences. `None`: nobody asks where documents end, and sequences are drawn at
     /// random places.
     pub fn packing(&self) -> Option<Packing> {
-        Some(match self.packing_by()? {
+        Some(match self.packing_by(&self.data)? {
             PackingBy::Joined => Packing::Joined,
             PackingBy::Single => Packing::Single,
             PackingBy::Apart => Packing::Apart(self.data.longer),
@@ -143,9 +163,13 @@ impl Config {
             groups.and_then(|groups| u32::try_from(groups).ok()).or(older)
         };
         // A run of an earlier version has `true` or `false`.
-        let packing = saved.as_ref().and_then(|saved| saved.get("data")?.get("packing").cloned());
-        let packing = packing.and_then(|packing| packing.try_into().ok());
-        self.data.packing = self.data.packing.or(packing);
+        let data = saved.as_ref().and_then(|saved| saved.get("data"));
+        let packing = |data: Option<&Value>| data?.get("packing")?.clone().try_into().ok();
+        self.data.packing = self.data.packing.or_else(|| packing(data));
+        for (place, source) in self.data.sources.iter_mut().enumerate() {
+            let saved = data.and_then(|data| data.get("sources")?.get(place));
+            source.packing = source.packing.or_else(|| packing(saved));
+        }
         let pipeline = &mut self.pipeline;
         pipeline.gradient_groups = pipeline.gradient_groups.or_else(|| kept("gradient_groups", None));
         // A run of an earlier version has one.
@@ -225,10 +249,11 @@ impl Config {
     /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a
     /// cross-entropy. Where only answers count, these are the tokens of answers.
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
-        match (self.data.kind, self.data.loss_on) {
-            (kind, _) if kind.has_images() => ("nats", "image"),
-            (_, LossOn::All) => ("nats", "token"),
-            (_, LossOn::Answers) => ("nats", "answer token"),
+        let is_answers = self.all_data().iter().all(|data| data.loss_on == LossOn::Answers);
+        match self.data.kind {
+            kind if kind.has_images() => ("nats", "image"),
+            _ if is_answers => ("nats", "answer token"),
+            _ => ("nats", "token"),
         }
     }
 
@@ -309,7 +334,7 @@ impl Config {
     /// indices, and the staleness that replicas may have.
     fn comparable(&self) -> Result<Table> {
         let mut config = self.clone();
-        config.data.packing = self.packing_by();
+        config.set_packing();
         config.pipeline.micro_batch_size = Some(self.micro_batch_size());
         config.pipeline.batch_size = None;
         // Reductions are as a server without staleness.

@@ -8,8 +8,8 @@ use std::path::Path;
 use pipewright::draw::Series;
 use pipewright::run::{MetricsLine, WholeLines};
 
-/// The most metrics that are kept. A run has four at most; a damaged file may have any number.
-const METRICS: usize = 8;
+/// The most metrics and sources that are kept. A run has few; a damaged file may have any number.
+const METRICS: usize = 16;
 
 /// The numbers of the steps that were read so far, in as little memory for many steps as for few.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub(super) struct Steps {
     pub(super) loss: Curves,
     /// The metrics of the loss, by their names.
     pub(super) metrics: BTreeMap<String, Curves>,
+    /// How many samples were taken from each source of data, if there are several.
+    pub(super) samples: BTreeMap<String, u64>,
     pub(super) learning_rate: Series,
     pub(super) gradient_norm: Series,
     pub(super) rate: Series,
@@ -113,9 +115,15 @@ impl Steps {
             }
         }
         for (name, of_validation, value) in line.metrics() {
-            if self.metrics.len() < METRICS || self.metrics.contains_key(name) {
-                let curves = self.metrics.entry(name.to_owned()).or_default();
+            if self.metrics.len() < METRICS || self.metrics.contains_key(&name) {
+                let curves = self.metrics.entry(name).or_default();
                 curves.add(step, of_validation, value);
+            }
+        }
+        for (source, samples) in &line.samples {
+            if self.samples.len() < METRICS || self.samples.contains_key(source) {
+                let all = self.samples.entry(source.clone()).or_default();
+                *all = all.saturating_add(*samples);
             }
         }
         self.seconds += line.seconds;

@@ -52,6 +52,7 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
     let rows = rows.into_iter().map(|(name, of)| (name, runs.iter().map(of).collect()));
     let mut rows: Vec<_> = rows.collect();
     rows.splice(3..3, metrics(runs));
+    rows.extend(samples(runs));
     table("Summary", runs, rows)
 }
 
@@ -65,6 +66,20 @@ fn metrics(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
             let words = format!("{words} {}", name.replace('_', " "));
             (words, runs.iter().map(last).collect())
         })
+    });
+    rows.collect()
+}
+
+/// How much was taken from each source of data, where there are several.
+fn samples(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.steps.samples.keys()).collect();
+    let rows = names.into_iter().map(|name| {
+        let taken = |run: &Record| {
+            let samples = *run.steps.samples.get(name)?;
+            let all: u64 = run.steps.samples.values().sum();
+            Some(format!("{}, {}", whole(samples), percent(samples as f64 / all as f64)))
+        };
+        (format!("Sequences from {name}"), runs.iter().map(taken).collect())
     });
     rows.collect()
 }

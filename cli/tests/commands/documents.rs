@@ -91,7 +91,8 @@ fn a_run_says_how_many_documents_and_sequences_it_has() {
     has(
         &train(&place, &args).stdout(),
         &[
-            "36 sequences for training, 0.0 % of their places empty",
+            "36 sequences for training; ",
+            "; 0.0 % of the places of micro-batches are empty",
             "36 documents are longer than data.seq = 20: \
            their ends are not used",
         ],
@@ -104,7 +105,7 @@ fn documents_are_kept_apart_in_any_cut_and_after_a_stop() {
     let sets = ["data.packing=apart", "data.seq=96", "data.loss_on=all"].map(|set| ["--set", set]);
     let sets = sets.as_flattened();
     let whole = train(&place, &[&["--run-dir", "runs/whole"], sets].concat());
-    has(&whole.stdout(), &["sequences for training, ", " % of their places empty"]);
+    has(&whole.stdout(), &["sequences for training; ", " % of the places of micro-batches are empty"]);
     let parts = [&["--run-dir", "runs/parts"], sets].concat();
     train(&place, &[&parts[..], &["--steps", "3"]].concat());
     let others = ["--set", "pipeline.stages=1", "--set", "pipeline.replicas=2", "--resume"];
@@ -281,7 +282,7 @@ fn the_files_of_a_folder_of_text_are_kept_apart() {
     let whole = train(&["--run-dir", "runs/whole"]);
     has(
         &whole.stdout(),
-        &["12 documents of", "the last 2 documents for validation", "of their places empty"],
+        &["12 documents of", "the last 2 documents for validation", "places of micro-batches are empty"],
     );
     let cut = ["--run-dir", "runs/cut", "--set", "pipeline.stages=2", "--set", "pipeline.schedule=zb-h1"];
     assert_eq!(train(&cut).hash(), whole.hash());

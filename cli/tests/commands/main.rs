@@ -19,6 +19,7 @@ mod forms;
 mod gpus;
 mod groups;
 mod memory;
+mod mixed;
 mod models;
 mod out;
 mod own_program;

@@ -15,11 +15,11 @@ fn text_is_split_and_given_in_micro_batches() {
         with_sets("[data]\nseq = 9\nvalidation = 0.2\n[pipeline]\nmicro_batch_size = 2", &[&set]).unwrap();
     let data = compose::data(&config).unwrap();
     assert!(data.summary.ends_with("text.txt`: 1000 bytes, the last 200 for validation"), "{}", data.summary);
-    assert_eq!(data.validation_micro_batches, 11);
+    assert_eq!(data.validation[0].micro_batches, 11);
     let (input, _) = data.train.micro_batch(0, MicroBatch(0)).unwrap();
     assert_eq!((input.dims(), input.ids()[0]), (&[2, 9][..], u32::from(b'a')));
     let config = with_sets("[data]\nseq = 9\nvalidation = 0", &[&set]).unwrap();
-    assert!(compose::data(&config).unwrap().validation.is_none());
+    assert!(compose::data(&config).unwrap().validation.is_empty());
 }
 
 #[test]

@@ -56,6 +56,7 @@ mod keys;
 mod models;
 
 mod launch;
+mod mixed;
 
 mod values;
 

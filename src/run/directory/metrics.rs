@@ -10,14 +10,15 @@ use super::files::JsonLines;
 use super::picture::Curve;
 use crate::Result;
 use crate::error::RunError;
-use crate::pipeline::{Evaluation, StepReport};
+use crate::pipeline::StepReport;
+use crate::run::validation::Validated;
 use crate::stages::loss;
 
 /// Before the names of numbers of a validation.
 const VALIDATION: &str = "validation_";
 
 /// The names that a line has for other numbers than metrics of the loss.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 16] = [
     "step",
     "loss",
     "grad_norm",
@@ -33,6 +34,7 @@ const NAMES: [&str; 15] = [
     "peak_bytes",
     "loss_step",
     "staleness",
+    "samples",
 ];
 
 /// The file of a run's numbers, and the losses for its picture.
@@ -118,6 +120,12 @@ pub struct MetricsLine {
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
+    /// Only with several sources of data: the loss of a validation on each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub validation_losses: BTreeMap<String, f64>,
+    /// Only with several sources of data: how many samples the step took from each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub samples: BTreeMap<String, u64>,
     /// The metrics of the loss by their names, also the metrics of a validation.
     #[serde(flatten)]
     metrics: BTreeMap<String, Value>,
@@ -133,12 +141,12 @@ impl MetricsLine {
         report: &StepReport,
         [replicas, shards]: [u32; 2],
         may_be_stale: bool,
-        validation: Option<Evaluation>,
+        (validation, samples): (Option<&Validated>, Vec<(String, u64)>),
     ) -> Result<Self> {
         let mut metrics = BTreeMap::new();
         add(&mut metrics, "", &report.metrics)?;
         if let Some(validation) = validation {
-            add(&mut metrics, VALIDATION, &validation.metrics)?;
+            add(&mut metrics, VALIDATION, &validation.all.metrics)?;
         }
         Ok(Self {
             step: report.step,
@@ -159,17 +167,25 @@ impl MetricsLine {
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),
-            validation_loss: validation.and_then(|validation| of_targets(validation.loss)),
+            validation_loss: validation.and_then(|validation| of_targets(validation.all.loss)),
+            validation_losses: validation.map_or_else(BTreeMap::new, |validation| {
+                let each = validation.each.iter();
+                each.filter_map(|(name, one)| Some((name.clone(), of_targets(one.loss)?))).collect()
+            }),
+            samples: samples.into_iter().collect(),
             metrics,
         })
     }
 
-    /// The metrics: the name of each, whether it is of a validation, and its value.
-    pub fn metrics(&self) -> impl Iterator<Item = (&str, bool, f64)> {
-        self.metrics.iter().filter_map(|(key, value)| {
+    /// The metrics: the name of each, whether it is of a validation, and its value. With several sources of
+    /// data, the validation loss of each is one of them.
+    pub fn metrics(&self) -> impl Iterator<Item = (String, bool, f64)> {
+        let metrics = self.metrics.iter().filter_map(|(key, value)| {
             let of_validation = key.strip_prefix(VALIDATION);
-            Some((of_validation.unwrap_or(key), of_validation.is_some(), value.as_f64()?))
-        })
+            Some((of_validation.unwrap_or(key).to_owned(), of_validation.is_some(), value.as_f64()?))
+        });
+        let losses = self.validation_losses.iter();
+        metrics.chain(losses.map(|(source, loss)| (format!("loss of {source}"), true, *loss)))
     }
 }
 

@@ -239,7 +239,8 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         memory::table(&memory, config.pipeline.replicas),
         changes.clone(),
     );
-    let run = run.forecast(forecast).machine(machine::facts(&config, processes)).planned_memory(memory);
+    let run =
+        run.forecast(forecast).machine(machine::facts(&config, &data, processes)).planned_memory(memory);
     let mut run = describe(run, args, &config, data)?;
     if let Some(samples) = samples {
         run = run.samples(samples);
@@ -267,11 +268,8 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .loss_unit(quantity, target)
         .tensorboard(config.metrics.tensorboard)
         .progress(Progress::default().every(config.train.print_every));
-    if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
-        let validation = Validation::new(source)
-            .micro_batches(data.validation_micro_batches)
-            .every(config.train.validate_every);
-        run = run.validate(validation);
+    if !data.validation.is_empty() && config.train.validate_every > 0 {
+        run = run.validate(Validation::on_each(data.validation).every(config.train.validate_every));
     }
     Ok(match args.trace {
         Some(steps) => run.trace(steps),

@@ -3,8 +3,8 @@
 
 use pipewright::stages::models::ResNet;
 
-use super::key::{LAYERS, ROWS, WIDTH, too_large};
-use super::{Config, ModelKind};
+use crate::config::key::{LAYERS, ROWS, WIDTH, too_large};
+use crate::config::{Config, ModelKind};
 use crate::error::Result;
 
 /// The most numbers in a tensor: 32 GiB.

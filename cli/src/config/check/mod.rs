@@ -1,10 +1,12 @@
 //! Checks values that have the right type but are not possible.
 
+mod limits;
+
 use std::path::PathBuf;
 
 use super::key::is_below_1;
 use super::keys;
-use super::limits;
+use super::sources;
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, LearningRateSchedule, SyncKind};
@@ -13,6 +15,7 @@ use pipewright::data::{Longer, Packing, Share};
 
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
+    sources::reconcile(config)?;
     if config.pipeline.batch_size.is_some()
         && overrides(config, "pipeline.micro_batch_size", "pipeline.batch_size")
     {
@@ -48,7 +51,10 @@ pub(super) fn check(config: &Config) -> Result<()> {
     bounds(config)?;
     limits::check(config)?;
     limits::check_model(config)?;
-    data(config)?;
+    match config.data.sources.is_empty() {
+        true => data(config)?,
+        false => sources::check(config, &|one| bounds(one).and_then(|()| data(one)))?,
+    }
     pipeline(config)?;
     optimizer(config)?;
     lora(config)?;

@@ -1,0 +1,292 @@
+//! Data that has been opened, and its parts for training and for validation.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::tokenized::{documents, tokenizer};
+use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths};
+use crate::error::Result;
+use pipewright::data::{
+    Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Longer, Mixture,
+    MixtureSource, Packing, Sequences, Width, Windows,
+};
+use pipewright::error::DataError;
+use pipewright::run::ValidationSource;
+use pipewright::tokenizer::Tokenizer;
+
+/// The most sequences in a validation while a model is trained, and of windows in any evaluation, if the
+/// config does not set it. It does not depend on the size of a micro-batch.
+const VALIDATION_SEQUENCES: u64 = 128;
+
+/// How much of what is set aside is used, if the config does not set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A part: validations come again and again while a model is trained.
+    Training,
+    /// All documents.
+    Evaluation,
+}
+
+/// Data for training, and more to say of it.
+pub(super) type Training = (Arc<dyn DataSource>, String);
+
+/// Data that has been opened: for training, for validation, or for both.
+pub(super) enum Opened {
+    /// And what a token is called.
+    Corpus(Arc<Corpus>, &'static str),
+    Documents(Arc<Documents>),
+    Images(Arc<LabelledImages>, String),
+}
+
+impl Opened {
+    pub(super) fn of(
+        config: &Config,
+        key: &str,
+        paths: &Paths,
+        tell: &mut dyn FnMut(Encoded),
+    ) -> Result<Self> {
+        if paths.is_empty() {
+            return Err(config.refuse(key, "there are no data: name a file or a folder"));
+        }
+        let data = &config.data;
+        let mut encoded = |form, tokenizer: &Tokenizer| documents(config, paths, form, tokenizer, tell);
+        let corpus = match (data.kind, tokenizer(config)?) {
+            (DataKind::Text, Some(tokenizer)) => match paths.is_built_in() {
+                true => Corpus::built_in_encoded(&tokenizer, data.end_of_text.as_deref())?,
+                false => {
+                    let documents = encoded(Form::Text, &tokenizer)?;
+                    if config.packing().is_some() {
+                        return Ok(Self::Documents(Arc::new(documents)));
+                    }
+                    documents.into_corpus()
+                }
+            },
+            (DataKind::Text, None) if paths.is_built_in() => Corpus::built_in(),
+            (DataKind::Text, None) => Corpus::text(&paths.0)?,
+            (DataKind::Tokens, tokenizer) => tokens(config, paths, tokenizer.as_ref())?,
+            (DataKind::Jsonl, Some(tokenizer)) => {
+                return Ok(Self::Documents(Arc::new(encoded(Form::Jsonl, &tokenizer)?)));
+            }
+            (DataKind::Parquet, Some(tokenizer)) => {
+                return Ok(Self::Documents(Arc::new(encoded(Form::Parquet, &tokenizer)?)));
+            }
+            (DataKind::Jsonl | DataKind::Parquet, None) => {
+                return Err(config.refuse("data.tokenizer", NO_TOKENIZER));
+            }
+            (DataKind::Idx | DataKind::Cifar10, _) => return Self::images(config, key, paths),
+        };
+        corpus.check_vocabulary(config.model.vocab)?;
+        if config.packing().is_some() {
+            return Ok(Self::Documents(Arc::new(Documents::of(corpus)?)));
+        }
+        let unit = match (data.kind, &data.tokenizer) {
+            (DataKind::Text, None) => "bytes",
+            _ => "tokens",
+        };
+        Ok(Self::Corpus(Arc::new(corpus), unit))
+    }
+
+    fn images(config: &Config, key: &str, paths: &Paths) -> Result<Self> {
+        let [path] = paths.0.as_slice() else {
+            return Err(config.refuse(key, "labelled images are one file, or a folder with one pair"));
+        };
+        // The key names the labels of `data.path`.
+        let labels = config.data.labels.as_deref().filter(|_| key == "data.path");
+        let all = match config.data.kind {
+            DataKind::Cifar10 => LabelledImages::cifar10(path)?,
+            _ => LabelledImages::read(path, labels)?,
+        };
+        let model = &config.model;
+        let classes = match model.kind {
+            ModelKind::Mlp => model.sizes.0.last().copied(),
+            ModelKind::Stack => None,
+            _ => Some(model.classes),
+        };
+        classes.map_or(Ok(()), |classes| all.check_classes(classes))?;
+        Ok(Self::Images(Arc::new(all), path.display().to_string()))
+    }
+
+    /// How many tokens, documents or images there are.
+    pub(super) fn count(&self) -> u64 {
+        match self {
+            Self::Corpus(corpus, _) => corpus.count(),
+            Self::Documents(documents) => documents.count(),
+            Self::Images(images, _) => images.count(),
+        }
+    }
+
+    /// A description for people. `held`: what of it is for validation.
+    pub(super) fn summary(&self, held: &Range<u64>) -> String {
+        let (all, what) = match self {
+            Self::Corpus(corpus, unit) => (format!("{}: {} {unit}", corpus.name(), corpus.count()), ""),
+            Self::Documents(documents) => {
+                let corpus = documents.corpus();
+                let (count, tokens) = (documents.count(), corpus.count());
+                let all = format!("{}: {count} documents of {tokens} tokens", corpus.name());
+                (all, " documents")
+            }
+            Self::Images(images, name) => (format!("`{name}`: {} images", images.count()), ""),
+        };
+        match held.end - held.start {
+            0 => all,
+            held => format!("{all}, the last {held}{what} for validation"),
+        }
+    }
+
+    /// A part of it for training, and more to say of it.
+    pub(super) fn train(&self, config: &Config, span: Range<u64>, course: Course) -> Result<Training> {
+        match self {
+            Self::Documents(_) if differs_in_length(config) => {
+                let (source, of_sequences) = self.samples(config, span)?;
+                let source = MixtureSource { name: String::new(), share: 1.0, source };
+                let (all, more) = mixture(config, vec![source], course)?;
+                Ok((all, of_sequences + &more))
+            }
+            _ => self.rows(config, span, (config.micro_batch_size(), config.pipeline.micro_batches), course),
+        }
+    }
+
+    /// A part of it for training, in micro-batches of one sequence, one a step.
+    pub(super) fn samples(&self, config: &Config, span: Range<u64>) -> Result<Training> {
+        self.rows(config, span, (1, 1), Course::new(1))
+    }
+
+    fn rows(
+        &self,
+        config: &Config,
+        span: Range<u64>,
+        (rows, micro_batches): (usize, u32),
+        course: Course,
+    ) -> Result<Training> {
+        let (seq, seed) = (config.data.seq, config.data.seed);
+        Ok(match self {
+            Self::Corpus(corpus, _) => {
+                let windows = Windows::drawn(Arc::clone(corpus), span, rows, seq, seed)?;
+                (Arc::new(windows), String::new())
+            }
+            Self::Documents(documents) => {
+                let (documents, packing) = (Arc::clone(documents), config.packing().unwrap_or_default());
+                let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
+                let more = of_sequences(&all, packing, seq);
+                (Arc::new(all.on_course(course)), more)
+            }
+            Self::Images(images, _) => {
+                let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
+                let images = images.on_course(course);
+                let images = match config.data.kind == DataKind::Cifar10 && config.data.augment {
+                    true => images.with_crops_and_flips(seed),
+                    false => images,
+                };
+                (Arc::new(images), String::new())
+            }
+        })
+    }
+
+    /// A part of it for validation, and more to say of it.
+    pub(super) fn validation(
+        &self,
+        config: &Config,
+        span: Range<u64>,
+        purpose: Purpose,
+    ) -> Result<(ValidationSource, String)> {
+        let (rows, seq) = (config.micro_batch_size(), config.data.seq);
+        let given = config.train.validation_micro_batches;
+        let all = |count: u64| given.unwrap_or(count.div_ceil(rows as u64) as u32);
+        let mut more = String::new();
+        let (source, micro_batches): (Arc<dyn DataSource>, _) = match self {
+            Self::Corpus(corpus, _) => {
+                let windows = (span.end - span.start) / seq as u64;
+                let micro_batches = all(windows.clamp(1, VALIDATION_SEQUENCES));
+                let windows = Windows::even(Arc::clone(corpus), span, rows, seq, micro_batches)?;
+                (Arc::new(windows), micro_batches)
+            }
+            Self::Documents(documents) => {
+                let packing = config.packing().unwrap_or_default();
+                let is_mixed = differs_in_length(config);
+                let size = (if is_mixed { 1 } else { rows }, seq);
+                let sequences = Sequences::in_order(Arc::clone(documents), span, packing, size)?;
+                let micro_batches = all(match purpose {
+                    Purpose::Training => sequences.count().min(VALIDATION_SEQUENCES),
+                    Purpose::Evaluation => sequences.count(),
+                });
+                more = without_target(&sequences, "validation");
+                let (count, sequences) = (sequences.count(), Arc::new(sequences));
+                match is_mixed {
+                    true => {
+                        let pairs = pairs_of_token(config);
+                        let all = Mixture::in_order(sequences, count, rows, micro_batches, pairs)?;
+                        (Arc::new(all), micro_batches)
+                    }
+                    false => (sequences, micro_batches),
+                }
+            }
+            Self::Images(images, _) => {
+                let micro_batches = all(span.end - span.start);
+                (Arc::new(Images::in_order(Arc::clone(images), span, rows)?), micro_batches)
+            }
+        };
+        let name = config.data.name.clone().unwrap_or_default();
+        Ok((ValidationSource { name, source, micro_batches }, more))
+    }
+}
+
+/// Whether sequences have different lengths, or cost differently though they are of one length.
+fn differs_in_length(config: &Config) -> bool {
+    matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)))
+}
+
+/// How many steps are looked at to say how many places are empty.
+const LOOKED_AT: u64 = 8;
+
+/// Micro-batches of these sources of sequences.
+pub(super) fn mixture(config: &Config, sources: Vec<MixtureSource>, course: Course) -> Result<Training> {
+    let (rows, micro_batches) = (config.micro_batch_size(), config.pipeline.micro_batches);
+    let all = Mixture::new(sources, rows, micro_batches, pairs_of_token(config))?;
+    let empty = 100.0 * all.padding(LOOKED_AT)?;
+    Ok((Arc::new(all.on_course(course)), format!("; {empty:.1} % of the places of micro-batches are empty")))
+}
+
+/// How many pairs of tokens in attention cost as much as one token in the other layers of a block: of `d`
+/// numbers a token, attention takes `4 d` operations for each pair, and the products of a block about
+/// `24 d^2` for each token.
+fn pairs_of_token(config: &Config) -> u64 {
+    6 * config.model.dim as u64
+}
+
+/// What is said of sequences for training.
+fn of_sequences(all: &Sequences, packing: Packing, seq: usize) -> String {
+    let what = match packing {
+        Packing::Apart(Longer::LeaveOut) => "left out",
+        Packing::Apart(_) => "cut",
+        Packing::Joined | Packing::Single => "their ends are not used",
+    };
+    let longer = match all.longer() {
+        0 => String::new(),
+        longer => format!("; {longer} documents are longer than data.seq = {seq}: {what}"),
+    };
+    format!("; {} sequences for training{longer}", all.count()) + &without_target(all, "training")
+}
+
+/// Token files, as a config says.
+pub(super) fn tokens(config: &Config, paths: &Paths, tokenizer: Option<&Tokenizer>) -> Result<Corpus> {
+    let (given, needed) = (config.data.dtype, Width::of(config.model.vocab));
+    if given == Some(Width::U16) && needed == Width::U32 {
+        let vocabulary = config.model.vocab;
+        return Err(DataError::new(format!(
+            "data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is {vocabulary}: set \"u32\", \
+             or leave it out"
+        ))
+        .into());
+    }
+    let corpus = Corpus::tokens(&paths.0, given.unwrap_or(needed))?;
+    tokenizer.map_or(Ok(()), |tokenizer| corpus.check_tokenizer(tokenizer))?;
+    Ok(corpus)
+}
+
+/// What is said of sequences without a target, if there are such.
+fn without_target(sequences: &Sequences, purpose: &str) -> String {
+    match (sequences.without_target(), sequences.count()) {
+        (0, _) => String::new(),
+        (without, all) => format!("; {without} of the {all} sequences for {purpose} have no target"),
+    }
+}

@@ -1,0 +1,181 @@
+//! Several sources of data: the tables `[[data.sources]]`.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use toml::Table;
+
+use super::data::Data;
+use super::settings::Config;
+use super::tree::{Entries, Tree, is_stronger};
+use super::values::Paths;
+use super::{kinds, read};
+use crate::error::{ConfigError, Origin, Result};
+
+/// The key of the tables.
+pub(super) const KEY: &str = "data.sources";
+
+/// Keys of `[data]` that are no defaults for its sources.
+const OWN: [&str; 5] = ["path", "labels", "validation_path", "share", "name"];
+
+/// Keys that all sources have in common.
+const COMMON: [&str; 3] = ["seq", "tokenizer", "seed"];
+
+const OF_TOKENS: &str = "sources are of tokens: choose \"text\", \"tokens\", \"jsonl\" or \"parquet\"";
+
+/// A source, and where its keys were set.
+pub(super) type Source = (Data, HashMap<String, Origin>);
+
+/// The sources of a config. Each has the keys of `[data]`, unless it sets them itself.
+pub(super) fn read(tree: &Tree) -> std::result::Result<Vec<Source>, ConfigError> {
+    let Some((_, tables)) = &tree.sources else {
+        return Ok(Vec::new());
+    };
+    let mut unused: Vec<&str> = tree.section("data").map(|(key, _)| key).collect();
+    unused.retain(|key| !OWN.contains(key) && !COMMON.contains(key));
+    let mut sources = Vec::new();
+    for own in tables {
+        if let Some(nested) = own.get("sources") {
+            let problem = Box::new("a source has no sources itself: remove it".into());
+            let origin = Some(nested.origin.clone());
+            return Err(ConfigError::Value { origin, key: KEY.to_owned(), problem });
+        }
+        let mut entries = own.clone();
+        let given = tree.section("data").filter(|(key, _)| !OWN.contains(key) && !own.contains_key(*key));
+        entries.extend(given.map(|(key, entry)| (key.to_owned(), entry.clone())));
+        // A default of `[data]` is for those sources which have such a key.
+        let kind = kind(&entries)?;
+        entries.retain(|key, _| own.contains_key(key) || kinds::has(&kind, key));
+        unused.retain(|key| *key != "kind" && !entries.contains_key(*key));
+        sources.push(source(entries)?);
+    }
+    match unused.first().and_then(|key| tree.get("data", key)) {
+        Some(entry) => Err(ConfigError::Other(format!(
+            "{}: data.{} is for none of the kinds of the sources in [[data.sources]]: remove it",
+            entry.origin, unused[0]
+        ))),
+        None => Ok(sources),
+    }
+}
+
+/// The kind of data of these keys.
+fn kind(entries: &Entries) -> std::result::Result<String, ConfigError> {
+    let kind = entries.get_key_value("kind").map(|(key, entry)| (key.clone(), entry.clone()));
+    let data: Data = read::section(&Tree::of("data", kind.into_iter().collect()), "data")?;
+    Ok(data.kind.name().to_owned())
+}
+
+fn source(entries: Entries) -> std::result::Result<Source, ConfigError> {
+    let origins = entries.iter().map(|(key, entry)| (format!("data.{key}"), entry.origin.clone()));
+    let origins = origins.collect();
+    let mut tree = Tree::of("data", entries);
+    let data: Data = read::section(&tree, "data")?;
+    let resolved = Table::try_from(&data).expect("checked values are TOML");
+    kinds::settle(&mut tree, &Table::from_iter([("data".to_owned(), resolved.into())]))?;
+    Ok((data, origins))
+}
+
+/// If `data.path` and sources are set, the one from the stronger source counts. Keys that no source can have
+/// by itself are checked, and those that follow from the sources are set.
+pub(super) fn reconcile(config: &mut Config) -> Result<()> {
+    if config.data.sources.is_empty() {
+        for (key, is_set) in
+            [("data.share", config.data.share.is_some()), ("data.name", config.data.name.is_some())]
+        {
+            config.require(!is_set, key, || "it is for a source: write it below a line [[data.sources]]")?;
+        }
+        return Ok(());
+    }
+    let origin = |key: &str| config.origins.get(key);
+    let beats = |key: &str, other: &str| {
+        origin(key).is_some_and(|key| origin(other).is_some_and(|other| is_stronger(key, other)))
+    };
+    if !config.data.path.is_empty() {
+        if beats("data.path", KEY) {
+            config.data.sources.clear();
+            config.source_origins.clear();
+            return Ok(());
+        }
+        config.require(
+            beats(KEY, "data.path"),
+            "data.path",
+            || "with [[data.sources]], each source has a path of its own: remove one of the two",
+        )?;
+        config.data.path = Paths::default();
+    }
+    if !config.data.validation_path.is_empty() {
+        let beats = beats("data.validation_path", KEY);
+        for source in 0..config.data.sources.len() {
+            let own = &config.data.sources[source].validation_path;
+            let one = config.of_source(source);
+            one.require(
+                own.is_empty() || beats,
+                "data.validation_path",
+                || "[data] has one for all sources: remove one of the two",
+            )?;
+            config.data.sources[source].validation_path = Paths::default();
+        }
+    }
+    if origin("data.kind").is_none() {
+        config.data.kind = config.data.sources[0].kind;
+    }
+    for source in 0..config.data.sources.len() {
+        named(config, source)?;
+    }
+    Ok(())
+}
+
+/// Gives a source a name, and refuses what all sources have in common.
+fn named(config: &mut Config, source: usize) -> Result<()> {
+    let one = config.of_source(source);
+    let data = &config.data.sources[source];
+    one.require(!data.kind.has_images(), "data.kind", || OF_TOKENS)?;
+    let [seq, tokenizer, seed] = COMMON.map(|key| format!("data.{key}"));
+    for (key, is_equal) in [
+        (seq, data.seq == config.data.seq),
+        (tokenizer, data.tokenizer.is_none() || data.tokenizer == config.data.tokenizer),
+        (seed, data.seed == config.data.seed),
+    ] {
+        one.require(is_equal, &key, || "all sources have the same: set it in [data]")?;
+    }
+    let name = data.name.clone().or_else(|| {
+        let path = data.path.0.first()?;
+        let stem = Path::new(path).file_stem().unwrap_or(path.as_os_str());
+        Some(stem.to_string_lossy().into_owned())
+    });
+    let name = name.unwrap_or_default();
+    let before = &config.data.sources[..source];
+    let is_new = before.iter().all(|other| other.name.as_deref() != Some(name.as_str()));
+    one.require(is_new, "data.name", || {
+        format!("two sources are called \"{name}\": give one of them another name")
+    })?;
+    config.data.sources[source].name = Some(name);
+    Ok(())
+}
+
+impl Config {
+    /// The config of one source of `[[data.sources]]`.
+    pub(crate) fn of_source(&self, source: usize) -> Self {
+        let mut config = self.clone();
+        config.data = self.data.sources[source].clone();
+        config.origins.retain(|key, _| !key.starts_with("data."));
+        config.origins.extend(self.source_origins[source].clone());
+        config
+    }
+}
+
+/// Refuses sources that cannot be used, one by one and together.
+pub(super) fn check(config: &Config, each: &dyn Fn(&Config) -> Result<()>) -> Result<()> {
+    for source in 0..config.data.sources.len() {
+        let one = config.of_source(source);
+        each(&one)?;
+        one.require(!one.data.path.is_empty(), "data.path", || {
+            format!("source {} of [[data.sources]] has no data: name a file or a folder", source + 1)
+        })?;
+    }
+    let sources = &config.data.sources;
+    let of_tokens = sources.is_empty() || !config.data.kind.has_images();
+    config.require(of_tokens, "data.kind", || OF_TOKENS)?;
+    let has_share = sources.is_empty() || sources.iter().any(|source| source.share != Some(0.0));
+    config.require(has_share, KEY, || "no source has a share above 0")
+}

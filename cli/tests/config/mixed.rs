@@ -1,0 +1,131 @@
+//! Several sources of data: the tables `[[data.sources]]`.
+
+use pipewright::data::{LossOn, Packing, Share};
+use pipewright_cli::config::DataKind;
+
+use super::*;
+
+const MIXED: &str = "\
+[data]
+seq = 64
+tokenizer = 'tokenizer.json'
+field = 'messages'
+validation = 0.2
+
+[[data.sources]]
+kind = 'jsonl'
+path = 'chats.jsonl'
+loss_on = 'answers'
+share = 3
+
+[[data.sources]]
+name = 'wiki'
+kind = 'parquet'
+path = ['a.parquet', 'b.parquet']
+field = 'text'
+validation = 100
+
+[[data.sources]]
+path = 'book.txt'
+";
+
+#[test]
+fn a_source_has_the_keys_of_data_unless_it_sets_them() {
+    let config = with_sets(MIXED, &[]).unwrap();
+    let [chats, wiki, book] = config.data.sources.as_slice() else {
+        panic!("three sources: {:?}", config.data.sources);
+    };
+    assert_eq!((chats.kind, chats.field.as_str(), chats.share), (DataKind::Jsonl, "messages", Some(3.0)));
+    assert_eq!((chats.loss_on, chats.validation), (LossOn::Answers, Share::Fraction(0.2)));
+    assert_eq!((wiki.kind, wiki.field.as_str(), wiki.share), (DataKind::Parquet, "text", None));
+    assert_eq!((wiki.loss_on, wiki.validation), (LossOn::All, Share::Count(100)));
+    // `field` is for documents, so this one has not got it.
+    assert_eq!((book.kind, book.field.as_str()), (DataKind::Text, "text"));
+    for source in [chats, wiki, book] {
+        assert_eq!((source.seq, source.tokenizer.is_some()), (64, true));
+    }
+    let names = config.data.sources.iter().map(|source| source.name.as_deref());
+    assert_eq!(names.collect::<Vec<_>>(), [Some("chats"), Some("wiki"), Some("book")]);
+}
+
+#[test]
+fn a_config_with_sources_is_saved_and_read_again() {
+    let config = with_sets(MIXED, &[]).unwrap();
+    let saved = config.resolved_toml().unwrap();
+    let again = parse(&saved).unwrap();
+    assert_eq!(again.resolved_toml().unwrap(), saved);
+    assert_eq!(config.changes_from(&again).unwrap(), [""; 0]);
+    let kept: Config = with_sets(MIXED, &["data.seq=32"]).unwrap();
+    let changes = kept.changes_from(&again).unwrap();
+    assert!(changes.iter().any(|change| change.starts_with("data.sources: ")), "{changes:?}");
+    // What an older default was is kept for each source.
+    let answers = "packing = \"joined\"";
+    let older = saved.replacen("packing = \"apart\"", answers, 1);
+    assert_ne!(older, saved);
+    let resumed = config.grouped_as(&older).unwrap();
+    let packing = resumed.data.sources[0].packing;
+    assert_eq!(packing, parse(&older).unwrap().data.sources[0].packing);
+    assert_eq!(parse("").unwrap().packing(), None::<Packing>);
+}
+
+#[test]
+fn a_stronger_source_of_settings_decides_between_one_path_and_several_sources() {
+    let one = with_sets(MIXED, &["data.path=other.txt", "data.kind=text"]).unwrap();
+    assert!(one.data.sources.is_empty());
+    let list = "data.sources=[{path = 'x.txt'}, {path = 'y.txt', share = 0.5}]";
+    let several = with_sets("[data]\npath = 'other.txt'", &[list]).unwrap();
+    assert_eq!(several.data.sources.len(), 2);
+    assert!(several.data.path.is_empty());
+    let none = with_sets(MIXED, &["data.sources=[]", "data.path=x", "data.kind=jsonl"]).unwrap();
+    assert!(none.data.sources.is_empty());
+    // One validation for all.
+    let sets = ["data.validation_path=held.jsonl", "data.kind=jsonl"];
+    let common = with_sets(&MIXED.replace("validation = 0.2", ""), &sets).unwrap();
+    assert!(common.data.sources.iter().all(|source| source.validation_path.is_empty()));
+}
+
+#[test]
+fn sources_that_cannot_be_used_are_refused_with_the_line() {
+    let source = |keys: &str| format!("[data]\nseq = 64\n\n[[data.sources]]\npath = 'x'\n{keys}");
+    for (keys, parts) in [
+        ("share = -1", &["my.toml:6: data.share: -1 is not allowed: it must be 0 or more"][..]),
+        ("share = nan", &["my.toml:6: data.share: NaN is not allowed"]),
+        ("share = 'x'", &["my.toml:6: data.share: expected a number, got \"x\""]),
+        ("share = 0", &["my.toml:4: data.sources: no source has a share above 0"]),
+        ("seq = 32", &["my.toml:6: data.seq: all sources have the same: set it in [data]"]),
+        ("tokenizer = 't'", &["my.toml:6: data.tokenizer: all sources have the same"]),
+        ("field = 'text'", &["my.toml:6: data.field is for data.kind = \"jsonl\" or \"parquet\""]),
+        ("filed = 'text'", &["my.toml:6: unknown key data.filed: did you mean `field`?"]),
+        ("kind = 'idx'", &["my.toml:6: data.kind: sources are of tokens"]),
+        ("kind = 'csv'", &["my.toml:6: data.kind: expected one of", "data::Table"]),
+        ("kind = 'jsonl'", &["data.tokenizer: documents become tokens"]),
+        ("validation = 1.5", &["my.toml:6: data.validation: 1.5 is neither a fraction"]),
+        ("[[data.sources]]", &["data.path: source 2 of [[data.sources]] has no data"]),
+        ("[[data.sources]]\npath = 'a/x.bin'", &["data.name: two sources are called \"x\""]),
+        ("sources = []", &["my.toml:6: data.sources: a source has no sources itself"]),
+    ] {
+        has(&refused(parse(&source(keys))), parts);
+    }
+    all_refused(&[
+        ("[data]\nshare = 1", &["my.toml:2: data.share: it is for a source: write it below"]),
+        ("[data]\nname = 'x'", &["my.toml:2: data.name: it is for a source"]),
+        ("[data]\nsources = 3", &["my.toml:2: data.sources: expected tables, each with its keys below"]),
+        ("[data]\nsources = ['a']", &["my.toml:2: data.sources: expected tables"]),
+        (
+            "[data]\npath = 'x'\n[[data.sources]]\npath = 'y'",
+            &["my.toml:2: data.path: with [[data.sources]], each source has a path of its own"],
+        ),
+        (
+            "[data]\nvalidation_path = 'x'\n[[data.sources]]\npath = 'y'\nvalidation_path = 'z'",
+            &["my.toml:5: data.validation_path: [data] has one for all sources"],
+        ),
+        (
+            "[data]\nfield = 'text'\n[[data.sources]]\npath = 'y'",
+            &["my.toml:2: data.field is for none of the kinds of the sources"],
+        ),
+        (
+            "[data]\nkind = 'cifar10'\n[[data.sources]]\npath = 'y'\nkind = 'text'",
+            &["my.toml:2: data.kind: sources are of tokens"],
+        ),
+    ]);
+}
