@@ -13,10 +13,10 @@ use super::{Course, DataSource, Documents, Fingerprint, IGNORED, Longer, Packing
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, length]`, with the length of the longest
-/// sequence of the micro-batch, at most `seq`. The target is one token later, or [`IGNORED`] where that token
-/// does not count or does not exist. Where lengths differ, [`Mixture`](super::Mixture) makes micro-batches of
-/// about equal cost.
+/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, length]`, with the length of the
+/// longest sequence of the micro-batch, at most `seq`. The target is one token later, or [`IGNORED`] where
+/// that token does not count or does not exist. Where lengths differ, [`Mixture`](super::Mixture) makes
+/// micro-batches of about equal cost.
 ///
 /// [`Packing`] says how documents are put into sequences.
 #[derive(Debug)]
