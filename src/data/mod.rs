@@ -38,7 +38,7 @@ pub use images::labelled::LabelledImages;
 pub use loader::{Feed, Loader};
 pub use mixture::{Mixture, MixtureSource};
 pub use odd::{Odd, Oddity, odd_files};
-pub use packing::{Longer, Packing};
+pub use packing::{Longer, Packing, packed_apart};
 pub use range::Share;
 pub use raw::{Form, LossOn};
 pub use rows::{Rows, Table};

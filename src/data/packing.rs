@@ -64,26 +64,31 @@ impl Packed {
     /// # Errors
     /// When a document is longer, and longer ones are refused.
     pub(super) fn new(documents: &Documents, span: Range<u64>, seq: usize, longer: Longer) -> Result<Self> {
-        let mut pieces = Vec::new();
-        let mut count = 0;
-        for document in span {
-            let tokens = documents.tokens(&(document..document + 1));
+        let tokens = |document: u64| documents.tokens(&(document..document + 1));
+        let is_longer = |tokens: &Range<u64>| tokens.end - tokens.start > seq as u64 + 1;
+        let count = span.clone().filter(|&document| is_longer(&tokens(document))).count() as u64;
+        if longer == Longer::Refuse
+            && let Some(document) = span.clone().find(|&document| is_longer(&tokens(document)))
+        {
+            let tokens = tokens(document);
+            return Err(refused(documents, document, tokens.end - tokens.start, seq));
+        }
+        let used = span.map(tokens).filter(|tokens| longer != Longer::LeaveOut || !is_longer(tokens));
+        Ok(Self { longer: count, ..Self::cut(used, seq) })
+    }
+
+    /// Puts documents into sequences, the longer ones cut into several.
+    fn cut(documents: impl Iterator<Item = Range<u64>>, seq: usize) -> Self {
+        let pieces = documents.flat_map(|tokens| {
             let length = (tokens.end - tokens.start).saturating_sub(1);
-            let is_longer = length > seq as u64;
-            count += u64::from(is_longer);
-            match longer {
-                Longer::LeaveOut if is_longer => continue,
-                Longer::Refuse if is_longer => return Err(refused(documents, document, length + 1, seq)),
-                _ => {}
-            }
-            let piece = |start: u64| {
+            let piece = move |start: u64| {
                 let length = (length - start).min(seq as u64) as u32;
                 Piece { start: tokens.start + start, length }
             };
-            pieces.extend((0..length).step_by(seq).map(piece));
-        }
-        let (pieces, ends) = best_fit(pieces, seq as u32);
-        Ok(Self { pieces, ends, longer: count })
+            (0..length).step_by(seq).map(piece)
+        });
+        let (pieces, ends) = best_fit(pieces.collect(), seq as u32);
+        Self { pieces, ends, longer: 0 }
     }
 
     /// How many sequences there are.
@@ -101,6 +106,15 @@ impl Packed {
             Some((place, *piece))
         })
     }
+}
+
+/// Of documents with so many tokens each, put into sequences of `seq` with [`Packing::Apart`]: how many
+/// sequences these are, and in which share of their places no token stands.
+pub fn packed_apart(lengths: impl IntoIterator<Item = u64>, seq: usize) -> (u64, f64) {
+    let packed = Packed::cut(lengths.into_iter().map(|length| 0..length), seq.max(1));
+    let tokens: u64 = packed.pieces.iter().map(|piece| u64::from(piece.length)).sum();
+    let places = packed.count() as f64 * seq.max(1) as f64;
+    (packed.count(), if places > 0.0 { 1.0 - tokens as f64 / places } else { 0.0 })
 }
 
 /// The pieces in the order of their sequences, and where each sequence ends.

@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::bars::EncodingBar;
 use super::out::{self, no_folder};
 use crate::{Error, Result};
-use pipewright::data::{Form, Recipe, TokenWriter, Width, odd_files};
+use pipewright::data::{Form, Recipe, TokenWriter, Width, odd_files, packed_apart};
+use pipewright::stages::units::counted;
 use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
 use pipewright::whole;
 
@@ -41,6 +42,9 @@ pub(super) struct Args {
     /// there is]
     #[arg(long, value_name = "TOKEN")]
     end_of_text: Option<String>,
+    /// Say how documents would fit into sequences of this many tokens
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    seq: u32,
     /// Write Megatron's index too, X.idx, which says where each document ends
     #[arg(long)]
     megatron: bool,
@@ -65,13 +69,33 @@ pub(super) fn run(args: &Args) -> Result<()> {
     encoded.map_err(refused)?;
     let written = writer.finish(args.megatron)?;
     super::print(&format!(
-        "{}: {} tokens ({}) of {} documents, in {:.1} s\n",
+        "{}: {} tokens ({}) of {} documents, in {:.1} s\n{}",
         args.out.display(),
         written.tokens,
         width.name(),
-        written.documents,
-        begun.elapsed().as_secs_f64()
+        written.documents.len(),
+        begun.elapsed().as_secs_f64(),
+        lengths(written.documents, args.seq as usize)
     ))
+}
+
+/// How long documents are, and how they fit into sequences of `seq` tokens.
+fn lengths(mut documents: Vec<u64>, seq: usize) -> String {
+    documents.sort_unstable();
+    let (Some(shortest), Some(longest)) = (documents.first(), documents.last()) else {
+        return String::new();
+    };
+    let median = documents[documents.len() / 2];
+    let longer = documents.iter().filter(|length| **length > seq as u64 + 1).count() as u64;
+    let of_lengths = format!("a document has {shortest} to {longest} tokens, half of them at most {median}");
+    let (sequences, empty) = packed_apart(documents, seq);
+    format!(
+        "{of_lengths}; in sequences of {seq} (--seq), with data.packing = \"apart\": {}, {:.1} % of their \
+         places empty, {} cut\n",
+        counted(sequences, "sequence"),
+        100.0 * empty,
+        counted(longer, "document")
+    )
 }
 
 /// Data that cannot be used is the same as a wrong argument: nothing was written.

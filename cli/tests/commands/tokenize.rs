@@ -45,6 +45,30 @@ fn what_tokenize_writes_trains_and_the_model_writes_text() {
 }
 
 #[test]
+fn tokenize_says_how_long_documents_are_and_how_they_fit_into_sequences() {
+    let place = Place::new();
+    let line = |count: usize| serde_json::json!({ "text": "a".repeat(count) }).to_string() + "\n";
+    // With the token that ends each: 4, 5, 9, 13 and 21 tokens.
+    place.write("short.jsonl", [3, 4, 8, 12, 20].map(line).concat());
+    let args = ["tokenize", "short.jsonl", "--tokenizer", TOKENIZER];
+    let said = place.run(&[&args[..], &["--out", "a.bin", "--seq", "16"]].concat()).done().stdout();
+    has(
+        &said,
+        &[
+            "52 tokens (u16) of 5 documents",
+            "a document has 4 to 21 tokens, half of them at most 9",
+            "in sequences of 16 (--seq), with data.packing = \"apart\": 3 sequences, 2.1 % of their places \
+             empty, 1 document cut",
+        ],
+    );
+    let said = place.run(&[&args[..], &["--out", "b.bin"]].concat()).done().stdout();
+    has(
+        &said,
+        &["in sequences of 1024 (--seq)", ": 1 sequence, 95.4 % of their places empty, 0 documents cut"],
+    );
+}
+
+#[test]
 fn what_cannot_be_tokenized_is_refused() {
     let place = Place::new();
     let refused = |input: &str, tokenizer: &str, out: &str| {

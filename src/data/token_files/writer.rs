@@ -25,13 +25,13 @@ pub struct TokenWriter {
 }
 
 /// What was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
     /// The tokens.
     pub tokens: u64,
-    /// The documents.
-    pub documents: u64,
+    /// The tokens of each document.
+    pub documents: Vec<u64>,
 }
 
 impl TokenWriter {
@@ -81,7 +81,9 @@ impl TokenWriter {
     /// When a file cannot be written, or when a document is too long for an index.
     pub fn finish(mut self, indexed: bool) -> Result<Written> {
         self.file.complete()?;
-        let written = Written { tokens: self.count, documents: self.ends.len() as u64 };
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let documents = self.ends.iter().zip(starts).map(|(end, start)| end - start).collect();
+        let written = Written { tokens: self.count, documents };
         let index = match indexed {
             true => Some(self.index()?),
             false => None,
