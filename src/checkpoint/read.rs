@@ -101,17 +101,18 @@ impl Checkpoint {
                     given: known(given),
                 }))
             }
-            Some(saved) => match (&saved.part, &given.part) {
-                (Some(before), Some(now)) if now.start < before.start || now.end > before.end => {
+            Some(saved) => {
+                let mut parts = saved.parts_beside(given);
+                let beyond = parts.find(|(before, now)| now.start < before.start || now.end > before.end);
+                beyond.map_or(Ok(()), |(before, now)| {
                     Err(Error::from(CheckpointError::HeldBack {
                         folder: self.folder.clone(),
                         data: given.name.clone(),
                         before: before.clone(),
                         now: now.clone(),
                     }))
-                }
-                _ => Ok(()),
-            },
+                })
+            }
             None => Ok(()),
         }
     }

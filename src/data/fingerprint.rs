@@ -30,6 +30,9 @@ pub struct Fingerprint {
     /// Which samples each step takes, if they are taken one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
+    /// Of data from several sources: the checksum of the contents of each, and which part of it is used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<(Checksum, Option<Range<u64>>)>,
 }
 
 /// Samples that are taken one after the other, in some order.
@@ -51,6 +54,7 @@ impl Fingerprint {
             is_sample: true,
             part: None,
             samples: None,
+            sources: Vec::new(),
         }
     }
 
@@ -63,10 +67,10 @@ impl Fingerprint {
     /// which has the same contents.
     pub(crate) fn going_on(&self, saved: &Self, step: u64) -> Vec<String> {
         let mut notes = Vec::new();
-        if let (Some(before), Some(now)) = (&saved.part, &self.part)
-            && (now.start > before.start || now.end < before.end)
-        {
-            let Range { start, end } = before;
+        for (Range { start, end }, now) in saved.parts_beside(self) {
+            if now.start <= *start && now.end >= *end {
+                continue;
+            }
             notes.push(format!(
                 "training was on {start}..{end} of the data and is now on {}..{}: what is held back for \
                  validation now was trained on before",
@@ -94,6 +98,20 @@ impl Fingerprint {
                 .push(format!("the data goes on with sample {next}: none is repeated, and none is left out"));
         }
         notes
+    }
+
+    /// Which part of the contents is used by this and by the other one, where both are known: of each source
+    /// that both have.
+    pub(crate) fn parts_beside<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = (&'a Range<u64>, &'a Range<u64>)> {
+        let whole = self.part.as_ref().zip(other.part.as_ref());
+        let sources = self.sources.iter().filter_map(|(contents, part)| {
+            let (_, others) = other.sources.iter().find(|(others, _)| others == contents)?;
+            part.as_ref().zip(others.as_ref())
+        });
+        whole.into_iter().chain(sources)
     }
 
     /// Whether both give the same micro-batches.

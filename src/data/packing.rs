@@ -108,8 +108,8 @@ impl Packed {
     }
 }
 
-/// Of documents with so many tokens each, put into sequences of `seq` with [`Packing::Apart`]: how many
-/// sequences these are, and in which share of their places no token stands.
+/// How many sequences of `seq` tokens documents of these lengths need with [`Packing::Apart`], and in which
+/// share of the places no token stands.
 pub fn packed_apart(lengths: impl IntoIterator<Item = u64>, seq: usize) -> (u64, f64) {
     let packed = Packed::cut(lengths.into_iter().map(|length| 0..length), seq.max(1));
     let tokens: u64 = packed.pieces.iter().map(|piece| u64::from(piece.length)).sum();

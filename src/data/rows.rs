@@ -114,6 +114,7 @@ impl DataSource for Rows {
             is_sample: false,
             part: Some(self.span.clone()),
             samples,
+            sources: Vec::new(),
         })
     }
 

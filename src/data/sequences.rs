@@ -13,10 +13,9 @@ use super::{Course, DataSource, Documents, Fingerprint, IGNORED, Longer, Packing
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, length]`, with the length of the
-/// longest sequence of the micro-batch, at most `seq`. The target is one token later, or [`IGNORED`] where
-/// that token does not count or does not exist. Where lengths differ, [`Mixture`](super::Mixture) makes
-/// micro-batches of about equal cost.
+/// Micro-batches of [`Documents`]. Input and target are ids of `[rows, seq]`; the target is one token later,
+/// or [`IGNORED`] where that token does not count or does not exist. Where lengths differ,
+/// [`Mixture`](super::Mixture) makes micro-batches of about equal cost.
 ///
 /// [`Packing`] says how documents are put into sequences.
 #[derive(Debug)]
@@ -27,6 +26,8 @@ pub struct Sequences {
     rows: usize,
     seq: usize,
     order: SampleOrder,
+    /// Whether rows end with the longest sequence of the micro-batch.
+    is_trimmed: bool,
     /// The sequences without a target.
     without_target: u64,
 }
@@ -91,7 +92,8 @@ impl Sequences {
                 Layout::Apart(Packed::new(&documents, span.clone(), seq, longer)?, longer)
             }
         };
-        let mut all = Self { documents, span, layout, rows, seq, order, without_target: 0 };
+        let mut all =
+            Self { documents, span, layout, rows, seq, order, is_trimmed: false, without_target: 0 };
         if all.count() == 0 {
             let purpose = match order {
                 SampleOrder::Shuffled { .. } => "training",
@@ -127,6 +129,12 @@ impl Sequences {
     pub fn on_course(mut self, of: Course) -> Self {
         self.order = self.order.on_course(of);
         self
+    }
+
+    /// The same, but the rows of a micro-batch are only as long as its longest sequence, at most `seq`.
+    #[must_use]
+    pub fn trimmed(self) -> Self {
+        Self { is_trimmed: true, ..self }
     }
 
     /// The number of sequences that have no target, so that nothing is learnt from them.
@@ -192,12 +200,12 @@ impl Sequences {
         Some(index)
     }
 
-    /// The sequences of a micro-batch, `None` after the last one, and the length of its rows: the places of
-    /// its longest sequence.
+    /// The sequences of a micro-batch, `None` after the last one, and the length of its rows.
     fn micro_batch_of(&self, step: u64, micro_batch: MicroBatch) -> (Vec<Option<u64>>, usize) {
         let sequences: Vec<_> = (0..self.rows).map(|row| self.sequence(step, micro_batch, row)).collect();
         let longest = sequences.iter().flatten().map(|&sequence| self.places(sequence)).max();
-        (sequences, longest.unwrap_or(1).max(1))
+        let length = if self.is_trimmed { longest.unwrap_or(1).max(1) } else { self.seq };
+        (sequences, length)
     }
 
     /// How many places of a sequence have a token.
@@ -317,6 +325,7 @@ impl DataSource for Sequences {
             is_sample: false,
             part: Some(self.span.clone()),
             samples,
+            sources: Vec::new(),
         })
     }
 

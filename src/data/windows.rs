@@ -146,6 +146,7 @@ impl DataSource for Windows {
             is_sample: false,
             part: Some(self.span.clone()),
             samples: None,
+            sources: Vec::new(),
         })
     }
 

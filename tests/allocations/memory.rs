@@ -213,3 +213,26 @@ fn processes_hold_four_snapshots_of_each_rank() {
     let snapshots = (with - without) / (3 * numbers * size_of::<f32>()) as f64;
     assert!(snapshots > 2.0 && snapshots < 4.2, "{snapshots} snapshots");
 }
+
+/// Micro-batches of many shapes would each leave their memory behind.
+#[test]
+fn micro_batches_of_many_shapes_take_no_more_than_twice_the_memory_of_the_largest() {
+    let _alone = alone();
+    let gpt = |source: Arc<dyn DataSource>| {
+        let gpt =
+            Gpt { vocab: 31, dim: 32, layers: 2, heads: 2, context: 256, dropout: 0.0, tied: false, seed: 3 };
+        let recipe = Recipe { data: source, ..gpt_recipe(gpt, 4, 4) };
+        let since = Since::now();
+        let mut pipeline = recipe.pipeline(2, "1f1b");
+        let mut most = 0;
+        for _ in 0..150 {
+            pipeline.step().expect("a step");
+            most = most.max(since.held());
+        }
+        most
+    };
+    let largest = RandomTokens { rows: 16, seq: 256, vocab: 31 };
+    let [fixed, varied] = [Arc::new(largest) as Arc<dyn DataSource>, Arc::new(Varied(largest, 1))].map(gpt);
+    println!("fixed {fixed}, varied {varied}");
+    assert!(varied < 2 * fixed, "{varied} bytes, and {fixed} with the largest shape only");
+}

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pipewright::data::DataSource;
+use pipewright::data::{DataSource, IGNORED};
 use pipewright::groups::GradientGroups;
 use pipewright::id::MicroBatch;
 use pipewright::pipeline::SyncMode;
@@ -336,7 +336,7 @@ impl Recipe {
 
     /// The loss, with the shard groups.
     pub fn loss(&self) -> CrossEntropy {
-        CrossEntropy::default().with_shard_groups(self.shard_groups).expect("a power of two")
+        CrossEntropy::ignoring(IGNORED).with_shard_groups(self.shard_groups).expect("a power of two")
     }
 
     /// Training without the engine.

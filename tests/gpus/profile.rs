@@ -37,6 +37,7 @@ fn measured(places: &[Place]) -> Result<ModelCosts> {
             micro_batches: 2,
             loss: CrossEntropy::default(),
             data: Arc::new(data) as Arc<dyn DataSource>,
+            work: None,
             optimizer: AdamW::default(),
             selective: false,
             threads_per_rank: 1,

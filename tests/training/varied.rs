@@ -1,5 +1,9 @@
 //! Micro-batches of different shapes, in every cut of a model.
 
+use std::collections::BTreeSet;
+
+use pipewright::data::{Mixture, MixtureSource};
+
 use super::divided_models::{gpt_tied, gpt_untied, llama, mixtral};
 use super::*;
 
@@ -41,6 +45,62 @@ fn replicas_shards_documents_and_bf16_have_the_bits_of_the_plain_loop() {
             }
         }
     }
+}
+
+/// The most tokens of a sample.
+const LONGEST: usize = 48;
+
+/// The recipe with short and long samples from two sources. The second one keeps documents apart.
+fn mixed(recipe: Recipe) -> Recipe {
+    let sample = Varied(RandomTokens { rows: 1, seq: LONGEST, vocab: 31 }, 1);
+    let source = |share, source| MixtureSource { name: String::new(), share, source };
+    let sources =
+        vec![source(2.0, Arc::new(sample) as _), source(1.0, Arc::new(Apart(Arc::new(sample))) as _)];
+    let mixture = Mixture::new(sources, 3, recipe.micro_batches, 20).expect("a mixture");
+    Recipe { data: Arc::new(mixture), ..recipe }
+}
+
+#[test]
+fn a_mixture_has_the_bits_of_the_plain_loop_in_every_cut() {
+    let [mut rows, mut lengths] = [BTreeSet::new(), BTreeSet::new()];
+    for tied in [false, true] {
+        for place in [Place::default(), HALF] {
+            let gpt = Gpt {
+                vocab: 31,
+                dim: 20,
+                layers: 3,
+                heads: 5,
+                context: LONGEST,
+                dropout: 0.1,
+                tied,
+                seed: 3,
+            };
+            let recipe = Recipe { shard_groups: 4, ..gpt_recipe(gpt, 3, 4) };
+            let mut recipe = Recipe { place, ..mixed(recipe) };
+            for micro_batch in (0..recipe.micro_batches).map(MicroBatch) {
+                let (input, _) = recipe.data.shapes_of(1, micro_batch);
+                rows.insert(input.dims()[0]);
+                lengths.insert(input.last());
+            }
+            let plain = recipe.plain_hash(3);
+            for (stages, schedule, replicas, shards, sharded) in [
+                (3, "1f1b", 1, 1, false),
+                (2, "zb-h1", 1, 2, false),
+                (2, "gpipe", 2, 1, true),
+                (1, "1f1b", 2, 4, true),
+            ] {
+                (recipe.replicas, recipe.shards, recipe.sharded) = (replicas, shards, sharded);
+                let hash = recipe.hash(stages, schedule, 3);
+                assert_eq!(
+                    hash, plain,
+                    "{stages} stages, {replicas} replicas, {shards} shards, {}",
+                    place.dtype
+                );
+            }
+        }
+    }
+    assert!(rows.last() > Some(&3), "some have more rows than the largest micro-batch: {rows:?}");
+    assert!(lengths.first() < Some(&LONGEST), "some have shorter rows: {lengths:?}");
 }
 
 #[test]

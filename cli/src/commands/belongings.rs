@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::{Config, DataKind};
+use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::pretrained::{self, GENERATION, TOKENIZER, keep_keys};
 use pipewright::tokenizer::{Template, Tokenizer, told_of_tokenizer};
@@ -35,7 +35,7 @@ pub(super) fn put(config: &Config, folder: &Path) -> Result<Vec<String>> {
         match Tokenizer::read(path) {
             Ok(tokenizer) => {
                 put_tokenizer(config, &tokenizer, folder)?;
-                end_of_answer = tokenizer.end_of_answer(config.data.template);
+                end_of_answer = tokenizer.end_of_answer(config.written_as().template);
             }
             Err(error) => warnings.push(format!("the folder gets no tokenizer: {error}")),
         }
@@ -55,7 +55,7 @@ pub(super) fn put(config: &Config, folder: &Path) -> Result<Vec<String>> {
 
 /// Whether the documents of a run may have been chats.
 fn may_be_chats(config: &Config) -> bool {
-    matches!(config.data.kind, DataKind::Jsonl | DataKind::Parquet)
+    config.written_as().kind.has_documents()
 }
 
 /// Adds a token that ends a text to those in the `generation_config.json` of a folder.
@@ -82,11 +82,11 @@ fn put_tokenizer(config: &Config, tokenizer: &Tokenizer, folder: &Path) -> Resul
     let path = tokenizer.path();
     fs::copy(path, folder.join("tokenizer.json")).map_err(Error::io("copy", path))?;
     copy(path.parent().unwrap_or(path), folder, &OF_TOKENIZER)?;
-    let template = config.data.template.or_else(|| usual_template(config, tokenizer));
+    let template = config.written_as().template.or_else(|| usual_template(config, tokenizer));
     if let Some(template) = template {
         write(folder, "chat_template.jinja", template.source())?;
     }
-    let end = tokenizer.end_of_text(config.data.end_of_text.as_deref()).ok();
+    let end = tokenizer.end_of_text(config.written_as().end_of_text.as_deref()).ok();
     let named = |token: u32| tokenizer.decode(&[token]);
     let begin = tokenizer.around()[0].first().copied();
     if !folder.join("tokenizer_config.json").exists() {

@@ -50,6 +50,9 @@ pub(super) struct Args {
     megatron: bool,
 }
 
+/// The most documents for which it is computed how they fit into sequences: that takes memory for each.
+const PACKED: usize = 5_000_000;
+
 pub(super) fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
     check(args)?;
@@ -88,6 +91,9 @@ fn lengths(mut documents: Vec<u64>, seq: usize) -> String {
     let median = documents[documents.len() / 2];
     let longer = documents.iter().filter(|length| **length > seq as u64 + 1).count() as u64;
     let of_lengths = format!("a document has {shortest} to {longest} tokens, half of them at most {median}");
+    if documents.len() > PACKED {
+        return of_lengths + "\n";
+    }
     let (sequences, empty) = packed_apart(documents, seq);
     format!(
         "{of_lengths}; in sequences of {seq} (--seq), with data.packing = \"apart\": {}, {:.1} % of their \

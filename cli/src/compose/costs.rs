@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pipewright::data::Packing;
+use pipewright::data::{Mixture, Packing};
 use pipewright::stages::devices::host_speed;
 use pipewright::stages::layers::rows_at_once;
 use pipewright::stages::loss::CrossEntropy;
@@ -14,6 +14,7 @@ use toml::Value;
 
 use super::model::{Sizes, estimated_counts, sizes};
 use super::offload::with_host;
+use super::opened::LOOKED_AT;
 use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
@@ -21,7 +22,7 @@ use super::{data, kinds_of_gpus, loss, model, optimizer};
 use crate::config::{Config, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
-use crate::profile::{self, Cpu, Measured, Settings, Subject};
+use crate::profile::{self, Cpu, Measured, Settings, Subject, Work};
 use pipewright::plan::{Cluster, LinkCost, ModelCosts, Reduction, ShardCost, ShardMessages};
 
 /// Bytes of a weight, and of its gradient.
@@ -197,11 +198,13 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
         costs: profile::measure(|| subject(config), tell)?,
         between: None,
         add: profile::addition(),
+        tokens: tokens(config)?,
         host,
     })
 }
 
 fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
+    let data = data(config)?;
     Ok(Subject {
         model: model(config)?,
         ranks: unfitted(config)?.ranks(),
@@ -209,12 +212,52 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
         places: measured_places(config)?,
         micro_batches: config.pipeline.micro_batches,
         loss: loss(config)?,
-        data: Arc::clone(&data(config)?.train),
+        work: data.mixture.map(work).transpose()?,
+        data: data.train,
         optimizer: optimizer(config),
         selective: recomputed(config)? == Recompute::Selective,
         threads_per_rank: config.pipeline.threads_per_rank,
         pin: config.pipeline.pin,
     })
+}
+
+/// How the micro-batches of a mixture differ. The largest micro-batch of a usual step has the mean work of
+/// the largest ones of the first steps, and so on.
+fn work(mixture: Arc<Mixture>) -> Result<Work> {
+    let mut sorted = Vec::new();
+    for step in 0..LOOKED_AT {
+        let mut work = mixture.work(step)?;
+        work.sort_unstable();
+        sorted.push(work);
+    }
+    let first = mixture.work(0)?;
+    let all: u64 = sorted.iter().flatten().sum();
+    let mean = all as f64 / (sorted.len() * first.len()) as f64;
+    let mut usual = vec![1.0; first.len()];
+    let mut places: Vec<usize> = (0..first.len()).collect();
+    places.sort_by_key(|&place| first[place]);
+    for (rank, place) in places.into_iter().enumerate() {
+        let of_steps: u64 = sorted.iter().map(|work| work[rank]).sum();
+        usual[place] = of_steps as f64 / sorted.len() as f64 / mean;
+    }
+    let of_step = move |step| {
+        // What cannot be read now could not be read for the step either.
+        let work = mixture.work(step).map(|work| work.iter().sum::<u64>());
+        work.unwrap_or(0) as f64 / mean
+    };
+    Ok(Work { of_step: Box::new(of_step), usual })
+}
+
+/// The tokens of a mean micro-batch, where micro-batches differ.
+fn tokens(config: &Config) -> Result<Option<f64>> {
+    let Some(mixture) = data(config)?.mixture else {
+        return Ok(None);
+    };
+    let mut all = 0;
+    for step in 0..LOOKED_AT {
+        all += mixture.filled(step)?[0];
+    }
+    Ok(Some(all as f64 / LOOKED_AT as f64 / f64::from(config.pipeline.micro_batches)))
 }
 
 /// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone,
@@ -260,9 +303,16 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     add("data", &|key| ["kind", "seq"].contains(&key));
     add("lora", &|key| key != "path");
     // How long documents are says how much of a sequence a token sees.
-    let is_apart = matches!(config.packing(), Some(Packing::Apart(_)));
-    add("data", &|key| is_apart && ["packing", "longer"].contains(&key));
+    let differs = matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)));
+    add("data", &|key| differs && ["packing", "longer"].contains(&key));
     add("optimizer", &|key| ["kind", "groups"].contains(&key));
+    if !config.data.sources.is_empty() {
+        let each = (0..config.data.sources.len()).map(|place| {
+            let one = config.of_source(place);
+            format!("{} of {:?}", one.data.share.unwrap_or(1.0), one.packing())
+        });
+        settings.insert("data.sources".to_owned(), each.collect::<Vec<_>>().join(", "));
+    }
     let rows = config.micro_batch_size().to_string();
     settings.insert("pipeline.micro_batch_size".to_owned(), rows);
     let selective = recomputed(config)? == Recompute::Selective;

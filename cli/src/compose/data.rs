@@ -4,17 +4,19 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::opened::{Opened, Purpose, mixture, tokens};
+use super::opened::{Opened, Purpose, Training, mixture, tokens};
 use crate::config::{Config, DataKind, Paths};
 use crate::error::Result;
 use pipewright::checkpoint::Checkpoint;
-use pipewright::data::{Course, DataSource, Encoded, Form, MixtureSource, Share, odd_files};
+use pipewright::data::{Course, DataSource, Encoded, Form, Mixture, MixtureSource, Share, odd_files};
 use pipewright::run::ValidationSource;
 
 /// The data for training and for validation.
 pub struct TrainingData {
     /// For training.
     pub train: Arc<dyn DataSource>,
+    /// The same, if its micro-batches differ in their lengths or in what they cost.
+    pub mixture: Option<Arc<Mixture>>,
     /// For validation: nothing when `data.validation` is 0, and several with several sources.
     pub validation: Vec<ValidationSource>,
     /// A description of the data for people.
@@ -52,11 +54,11 @@ pub fn data_with_progress(
     if config.data.sources.is_empty() {
         let mut said = Said::default();
         let one = One::open(config, tell)?;
-        let (train, more) = one.all.train(config, one.train.clone(), course)?;
-        said.say(one.all.summary(&one.held) + &more);
+        let train = one.all.train(config, one.train.clone(), course)?;
+        said.say(one.all.summary(&one.held) + &train.more);
         said.warnings.extend(one.warnings(config)?);
         let validation = one.validation(config, &mut said, tell)?.into_iter().collect();
-        return Ok(TrainingData { train, validation, summary: said.summary, warnings: said.warnings });
+        return Ok(said.with(train, validation));
     }
     let mut said = Said::default();
     let (mut sources, mut validation) = (Vec::new(), Vec::new());
@@ -71,9 +73,9 @@ pub fn data_with_progress(
         let one = One::open(&config, tell)?;
         let mut more = String::new();
         if share > 0.0 {
-            let (source, of_training) = one.all.samples(&config, one.train.clone())?;
-            sources.push(MixtureSource { name: name.clone(), share, source });
-            more = of_training;
+            let samples = one.all.samples(&config, one.train.clone())?;
+            sources.push(MixtureSource { name: name.clone(), share, source: samples.source });
+            more = samples.more;
         }
         said.say(format!("{name} (share {share}): {}{more}", one.all.summary(&one.held)));
         said.warnings.extend(one.warnings(&config)?);
@@ -82,9 +84,9 @@ pub fn data_with_progress(
     if is_in_common {
         validation = vec![set_aside(config, Purpose::Training, &mut said, tell)?];
     }
-    let (train, more) = mixture(config, sources, course)?;
-    said.summary += &more;
-    Ok(TrainingData { train, validation, summary: said.summary, warnings: said.warnings })
+    let train = mixture(config, sources, course)?;
+    said.summary += &train.more;
+    Ok(said.with(train, validation))
 }
 
 /// What people are told of data.
@@ -101,6 +103,11 @@ impl Said {
             self.summary += "; ";
         }
         self.summary += &text;
+    }
+
+    fn with(self, train: Training, validation: Vec<ValidationSource>) -> TrainingData {
+        let Self { summary, warnings } = self;
+        TrainingData { train: train.source, mixture: train.mixture, validation, summary, warnings }
     }
 }
 
@@ -188,11 +195,17 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
     for one in (0..several).map(|place| config.of_source(place)).filter(sets_aside) {
         sources.push(set_aside(&one, Purpose::Evaluation, &mut said, tell)?);
     }
+    if sources.is_empty() && several > 0 {
+        return Err(config.refuse("data.validation", NOTHING_ASIDE));
+    }
     if sources.is_empty() {
         sources.push(set_aside(config, Purpose::Evaluation, &mut said, tell)?);
     }
     Ok(HeldOut { sources, summary: said.summary, warnings: said.warnings })
 }
+
+const NOTHING_ASIDE: &str =
+    "nothing is set aside: choose a share above 0, or name other data in data.validation_path";
 
 /// Whether the config of a source sets something aside.
 fn sets_aside(config: &Config) -> bool {
@@ -220,10 +233,7 @@ fn set_aside(
         }
     };
     if held.is_empty() {
-        return Err(config.refuse(
-            "data.validation",
-            "nothing is set aside: choose a share above 0, or name other data in data.validation_path",
-        ));
+        return Err(config.refuse("data.validation", NOTHING_ASIDE));
     }
     let summary = match own.is_empty() {
         true => all.summary(&held),

@@ -95,6 +95,7 @@ pub fn modelled(config: &Config, gpu: &Gpu) -> Result<Measured> {
         between: None,
         // Two sums are read and one is written.
         add: 3.0 / gpu.memory_rate(),
+        tokens: None,
         host: Some(gpu.host_byte()),
     })
 }

@@ -27,8 +27,20 @@ pub(super) enum Purpose {
     Evaluation,
 }
 
-/// Data for training, and more to say of it.
-pub(super) type Training = (Arc<dyn DataSource>, String);
+/// Data for training.
+pub(super) struct Training {
+    pub(super) source: Arc<dyn DataSource>,
+    /// The same, if its micro-batches differ.
+    pub(super) mixture: Option<Arc<Mixture>>,
+    /// More to say of it.
+    pub(super) more: String,
+}
+
+impl Training {
+    fn of(source: impl DataSource, more: String) -> Self {
+        Self { source: Arc::new(source), mixture: None, more }
+    }
+}
 
 /// Data that has been opened: for training, for validation, or for both.
 pub(super) enum Opened {
@@ -133,14 +145,14 @@ impl Opened {
         }
     }
 
-    /// A part of it for training, and more to say of it.
+    /// A part of it for training.
     pub(super) fn train(&self, config: &Config, span: Range<u64>, course: Course) -> Result<Training> {
         match self {
             Self::Documents(_) if differs_in_length(config) => {
-                let (source, of_sequences) = self.samples(config, span)?;
-                let source = MixtureSource { name: String::new(), share: 1.0, source };
-                let (all, more) = mixture(config, vec![source], course)?;
-                Ok((all, of_sequences + &more))
+                let samples = self.samples(config, span)?;
+                let source = MixtureSource { name: String::new(), share: 1.0, source: samples.source };
+                let all = mixture(config, vec![source], course)?;
+                Ok(Training { more: samples.more + &all.more, ..all })
             }
             _ => self.rows(config, span, (config.micro_batch_size(), config.pipeline.micro_batches), course),
         }
@@ -162,13 +174,15 @@ impl Opened {
         Ok(match self {
             Self::Corpus(corpus, _) => {
                 let windows = Windows::drawn(Arc::clone(corpus), span, rows, seq, seed)?;
-                (Arc::new(windows), String::new())
+                Training::of(windows, String::new())
             }
             Self::Documents(documents) => {
                 let (documents, packing) = (Arc::clone(documents), config.packing().unwrap_or_default());
                 let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
                 let more = of_sequences(&all, packing, seq);
-                (Arc::new(all.on_course(course)), more)
+                let all = all.on_course(course);
+                let is_sample = (rows, micro_batches) == (1, 1) && may_differ(config);
+                Training::of(if is_sample { all.trimmed() } else { all }, more)
             }
             Self::Images(images, _) => {
                 let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
@@ -177,7 +191,7 @@ impl Opened {
                     true => images.with_crops_and_flips(seed),
                     false => images,
                 };
-                (Arc::new(images), String::new())
+                Training::of(images, String::new())
             }
         })
     }
@@ -205,6 +219,7 @@ impl Opened {
                 let is_mixed = differs_in_length(config);
                 let size = (if is_mixed { 1 } else { rows }, seq);
                 let sequences = Sequences::in_order(Arc::clone(documents), span, packing, size)?;
+                let sequences = if is_mixed { sequences.trimmed() } else { sequences };
                 let micro_batches = all(match purpose {
                     Purpose::Training => sequences.count().min(VALIDATION_SEQUENCES),
                     Purpose::Evaluation => sequences.count(),
@@ -230,20 +245,32 @@ impl Opened {
     }
 }
 
-/// Whether sequences have different lengths, or cost differently though they are of one length.
+/// Whether sequences differ in their lengths, or in what they cost, and micro-batches may do so too.
 fn differs_in_length(config: &Config) -> bool {
-    matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)))
+    may_differ(config) && matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)))
 }
 
-/// How many steps are looked at to say how many places are empty.
-const LOOKED_AT: u64 = 8;
+/// Whether micro-batches may have different lengths. Layers of a stack may need rows of one length.
+fn may_differ(config: &Config) -> bool {
+    config.model.kind != ModelKind::Stack
+}
+
+/// How many steps are looked at to say how full micro-batches are, and how they differ.
+pub(super) const LOOKED_AT: u64 = 8;
 
 /// Micro-batches of these sources of sequences.
 pub(super) fn mixture(config: &Config, sources: Vec<MixtureSource>, course: Course) -> Result<Training> {
     let (rows, micro_batches) = (config.micro_batch_size(), config.pipeline.micro_batches);
-    let all = Mixture::new(sources, rows, micro_batches, pairs_of_token(config))?;
-    let empty = 100.0 * all.padding(LOOKED_AT)?;
-    Ok((Arc::new(all.on_course(course)), format!("; {empty:.1} % of the places of micro-batches are empty")))
+    let all = Mixture::new(sources, rows, micro_batches, pairs_of_token(config))?.on_course(course);
+    let mut filled = [0; 2];
+    for step in 0..LOOKED_AT {
+        let of_step = all.filled(step)?;
+        filled.iter_mut().zip(of_step).for_each(|(all, one)| *all += one);
+    }
+    let [tokens, places] = filled.map(|count| count as f64);
+    let more = format!("; {:.1} % of the places of micro-batches are empty", 100.0 * (1.0 - tokens / places));
+    let all = Arc::new(all);
+    Ok(Training { source: Arc::<Mixture>::clone(&all), mixture: Some(all), more })
 }
 
 /// How many pairs of tokens in attention cost as much as one token in the other layers of a block: of `d`

@@ -27,10 +27,11 @@ pub fn tokenizer(config: &Config) -> Result<Option<Tokenizer>> {
 /// As [`tokenizer`].
 pub fn odd_tokenizer(config: &Config) -> Result<Vec<String>> {
     let (data, folder) = (&config.data, config.model.path.as_ref());
+    let template = config.written_as().template;
     let mut odd = data.tokenizer.as_deref().map_or(Ok(Vec::new()), told_of_tokenizer)?;
     let of_model = folder.map(|folder| folder.join(TOKENIZER));
     let of_model = of_model.filter(|path| path.is_file() && data.tokenizer.as_ref() != Some(path));
-    if data.template.is_none() && of_model.is_none() {
+    if template.is_none() && of_model.is_none() {
         return Ok(odd);
     }
     let Some(tokenizer) = tokenizer(config)? else {
@@ -46,8 +47,7 @@ pub fn odd_tokenizer(config: &Config) -> Result<Vec<String>> {
             path.display()
         ));
     }
-    if let Some((template, path)) = data.template.and_then(|one| Some((one, tokenizer.other_template(one)?)))
-    {
+    if let Some((template, path)) = template.and_then(|one| Some((one, tokenizer.other_template(one)?))) {
         odd.push(format!(
             "data.template = \"{}\" writes chats otherwise than the tokenizer's own template, `{}`: leave \
              data.template out to take that one",

@@ -45,16 +45,19 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigErro
     Ok(())
 }
 
-/// Keys of `[data]` that are written beside `[[data.sources]]`, which have all of theirs.
-const BESIDE_SOURCES: [&str; 6] = ["kind", "seq", "tokenizer", "seed", "validation_path", "sources"];
+/// Keys that all sources of data have in common. Only `[data]` has them.
+pub(super) const COMMON: [&str; 3] = ["seq", "tokenizer", "seed"];
 
 /// Removes the keys of other kinds from a config that is written.
 pub(super) fn strip(resolved: &mut Table) {
     if let Some(Value::Table(data)) = resolved.get_mut("data")
         && let Some(Value::Array(sources)) = data.get_mut("sources")
     {
-        sources.iter_mut().filter_map(Value::as_table_mut).for_each(|source| strip_section(source, "data"));
-        data.retain(|key, _| BESIDE_SOURCES.contains(&key));
+        for source in sources.iter_mut().filter_map(Value::as_table_mut) {
+            strip_section(source, "data");
+            source.retain(|key, _| !COMMON.contains(&key));
+        }
+        data.remove("path");
     }
     for (section, keys) in resolved.iter_mut() {
         if let Value::Table(keys) = keys {

@@ -108,11 +108,18 @@ impl Config {
     }
 
     /// The data of each source in `[[data.sources]]`, or only `[data]` itself.
-    fn all_data(&self) -> &[Data] {
+    pub(crate) fn all_data(&self) -> &[Data] {
         match self.data.sources.as_slice() {
             [] => std::slice::from_ref(&self.data),
             sources => sources,
         }
+    }
+
+    /// The data that say how texts and chats are written: of the first source that has documents, or else of
+    /// the first one.
+    pub(crate) fn written_as(&self) -> &Data {
+        let all = self.all_data();
+        all.iter().find(|data| data.kind.has_documents()).unwrap_or(&all[0])
     }
 
     /// How documents become sequences, in the config's word. Answers are learnt from chats, which have
@@ -128,7 +135,9 @@ impl Config {
 
     /// Sets how the documents of each source become sequences, where that is not given.
     fn set_packing(&mut self) {
-        self.data.packing = self.packing_by(&self.data);
+        if self.data.sources.is_empty() {
+            self.data.packing = self.packing_by(&self.data);
+        }
         let sources = self.data.sources.iter().map(|source| self.packing_by(source)).collect::<Vec<_>>();
         for (source, packing) in self.data.sources.iter_mut().zip(sources) {
             source.packing = packing;
@@ -166,8 +175,11 @@ impl Config {
         let data = saved.as_ref().and_then(|saved| saved.get("data"));
         let packing = |data: Option<&Value>| data?.get("packing")?.clone().try_into().ok();
         self.data.packing = self.data.packing.or_else(|| packing(data));
-        for (place, source) in self.data.sources.iter_mut().enumerate() {
-            let saved = data.and_then(|data| data.get("sources")?.get(place));
+        let sources = data.and_then(|data| data.get("sources")?.as_array());
+        for source in &mut self.data.sources {
+            let of_name =
+                |saved: &&Value| saved.get("name").and_then(Value::as_str) == source.name.as_deref();
+            let saved = sources.and_then(|sources| sources.iter().find(of_name));
             source.packing = source.packing.or_else(|| packing(saved));
         }
         let pipeline = &mut self.pipeline;

@@ -18,21 +18,31 @@ pub(super) const KEY: &str = "data.sources";
 /// Keys of `[data]` that are no defaults for its sources.
 const OWN: [&str; 5] = ["path", "labels", "validation_path", "share", "name"];
 
-/// Keys that all sources have in common.
-const COMMON: [&str; 3] = ["seq", "tokenizer", "seed"];
-
 const OF_TOKENS: &str = "sources are of tokens: choose \"text\", \"tokens\", \"jsonl\" or \"parquet\"";
 
 /// A source, and where its keys were set.
 pub(super) type Source = (Data, HashMap<String, Origin>);
 
-/// The sources of a config. Each has the keys of `[data]`, unless it sets them itself.
+/// The sources of a config. Each has the keys of `[data]`, unless it sets them itself; but what a stronger
+/// source of settings says in `[data]` is for all.
 pub(super) fn read(tree: &Tree) -> std::result::Result<Vec<Source>, ConfigError> {
-    let Some((_, tables)) = &tree.sources else {
+    let Some((origin, tables)) = &tree.sources else {
         return Ok(Vec::new());
     };
     let mut unused: Vec<&str> = tree.section("data").map(|(key, _)| key).collect();
-    unused.retain(|key| !OWN.contains(key) && !COMMON.contains(key));
+    unused.retain(|key| !OWN.contains(key) && !kinds::COMMON.contains(key) && *key != "kind");
+    if tree.get("data", "validation_path").is_some() {
+        // The other keys of `[data]` are for this data too.
+        let kind = kind(&tree.section("data").map(|(key, entry)| (key.to_owned(), entry.clone())).collect())?;
+        unused.retain(|key| !kinds::has(&kind, key));
+    }
+    for key in ["share", "name", "labels"] {
+        if let Some(entry) = tree.get("data", key).filter(|entry| !is_stronger(origin, &entry.origin)) {
+            let problem = Box::new("it is for a source: write it below a line [[data.sources]]".into());
+            let origin = Some(entry.origin.clone());
+            return Err(ConfigError::Value { origin, key: format!("data.{key}"), problem });
+        }
+    }
     let mut sources = Vec::new();
     for own in tables {
         if let Some(nested) = own.get("sources") {
@@ -41,12 +51,18 @@ pub(super) fn read(tree: &Tree) -> std::result::Result<Vec<Source>, ConfigError>
             return Err(ConfigError::Value { origin, key: KEY.to_owned(), problem });
         }
         let mut entries = own.clone();
-        let given = tree.section("data").filter(|(key, _)| !OWN.contains(key) && !own.contains_key(*key));
-        entries.extend(given.map(|(key, entry)| (key.to_owned(), entry.clone())));
-        // A default of `[data]` is for those sources which have such a key.
+        for (key, entry) in tree.section("data").filter(|(key, _)| !OWN.contains(key)) {
+            let is_own = own.get(key).is_some_and(|own| {
+                ["kind", "sources"].contains(&key) || !is_stronger(&entry.origin, &own.origin)
+            });
+            if !is_own {
+                entries.insert(key.to_owned(), entry.clone());
+            }
+        }
+        // A key of `[data]` is for those sources which have such a key.
         let kind = kind(&entries)?;
         entries.retain(|key, _| own.contains_key(key) || kinds::has(&kind, key));
-        unused.retain(|key| *key != "kind" && !entries.contains_key(*key));
+        unused.retain(|key| !entries.contains_key(*key));
         sources.push(source(entries)?);
     }
     match unused.first().and_then(|key| tree.get("data", key)) {
@@ -113,11 +129,14 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
                 "data.validation_path",
                 || "[data] has one for all sources: remove one of the two",
             )?;
+            let is_trained = one.data.share != Some(0.0);
+            one.require(
+                is_trained,
+                "data.share",
+                || "with 0, and data.validation_path in [data], nothing uses this source: remove it",
+            )?;
             config.data.sources[source].validation_path = Paths::default();
         }
-    }
-    if origin("data.kind").is_none() {
-        config.data.kind = config.data.sources[0].kind;
     }
     for source in 0..config.data.sources.len() {
         named(config, source)?;
@@ -130,7 +149,7 @@ fn named(config: &mut Config, source: usize) -> Result<()> {
     let one = config.of_source(source);
     let data = &config.data.sources[source];
     one.require(!data.kind.has_images(), "data.kind", || OF_TOKENS)?;
-    let [seq, tokenizer, seed] = COMMON.map(|key| format!("data.{key}"));
+    let [seq, tokenizer, seed] = kinds::COMMON.map(|key| format!("data.{key}"));
     for (key, is_equal) in [
         (seq, data.seq == config.data.seq),
         (tokenizer, data.tokenizer.is_none() || data.tokenizer == config.data.tokenizer),

@@ -144,8 +144,10 @@ impl Tree {
     fn add_text(&mut self, section: &str, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
         keys::check_section(section, &origin)?;
         if (section, key) == SOURCES {
-            let value = DeValue::parse(text).map_or(DeValue::String(text.into()), Spanned::into_inner);
-            let tables = tables(value, &|_| origin.clone(), &origin)?;
+            let value = DeValue::parse(text).map_err(|error| {
+                ConfigError::Other(format!("{origin}: data.sources: {}", error.message()))
+            })?;
+            let tables = tables(value.into_inner(), &|_| origin.clone(), &origin)?;
             self.sources = (!tables.is_empty()).then_some((origin, tables));
             return Ok(());
         }

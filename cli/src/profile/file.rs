@@ -37,6 +37,8 @@ pub struct Measured {
     pub between: Option<Between>,
     /// Seconds to add a byte of gradients to a sum. Files from before replicas lack it, and it counts as 0.
     pub add: f64,
+    /// The tokens of a mean micro-batch, where micro-batches differ.
+    pub tokens: Option<f64>,
     /// Seconds to copy a byte between a GPU and page-locked memory of its host, beside copies in the other
     /// direction. `None` where that was not measured.
     pub host: Option<f64>,
@@ -68,6 +70,8 @@ struct File {
     add: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     host: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uneven: Option<UnevenForm>,
     layers: Vec<LayerForm>,
 }
 
@@ -77,6 +81,15 @@ struct File {
 struct ShardsForm {
     count: u32,
     waits: f64,
+}
+
+/// Micro-batches that differ: the work of each in a usual step, beside a mean one, and the tokens of a mean
+/// one.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnevenForm {
+    work: Vec<f64>,
+    tokens: f64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -180,6 +193,7 @@ impl Measured {
             }),
             add: self.add,
             host: self.host,
+            uneven: self.tokens.map(|tokens| UnevenForm { work: self.costs.work().to_vec(), tokens }),
             layers: self.costs.layers().iter().map(LayerForm::from).collect(),
         };
         serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
@@ -240,8 +254,10 @@ impl TryFrom<File> for Measured {
             count: shards.count,
             waits: shards.waits,
         });
+        let (work, tokens) = file.uneven.map_or((Vec::new(), None), |form| (form.work, Some(form.tokens)));
         let costs = ModelCosts::new(layers, file.input, LinkCost { latency, per_byte })
             .and_then(|costs| costs.of_shards(shards))
+            .and_then(|costs| costs.uneven(work))
             .map_err(|error| error.to_string())?;
         if costs.stage(0..costs.layers().len()).work() == 0.0 {
             return Err("all times of its layers are 0".to_owned());
@@ -253,7 +269,8 @@ impl TryFrom<File> for Measured {
         let mut settings = file.settings;
         // Files from before GPUs were measured lack this setting.
         settings.entry(DEVICES.to_owned()).or_insert_with(|| ON_CPU.to_owned());
-        Ok(Self { settings, machine: file.machine, costs, between, add: file.add, host: file.host })
+        let (machine, add, host) = (file.machine, file.add, file.host);
+        Ok(Self { settings, machine, costs, between, add, tokens, host })
     }
 }
 
@@ -264,7 +281,8 @@ fn check_between(file: &File) -> Result<(), String> {
         .into_iter()
         .flat_map(|form| [("between: latency", form.latency), ("between: per_byte", form.per_byte)]);
     let host = file.host.map(|cost| ("host", cost));
-    for (name, cost) in between.chain([("add", file.add)]).chain(host) {
+    let tokens = file.uneven.as_ref().map(|form| ("uneven: tokens", form.tokens));
+    for (name, cost) in between.chain([("add", file.add)]).chain(host).chain(tokens) {
         if !cost.is_finite() || cost < 0.0 {
             return Err(pipewright::plan::Error::wrong_cost(&CostOf::All, name, cost).to_string());
         }

@@ -67,6 +67,8 @@ pub struct Subject<L, O> {
     pub loss: L,
     /// The data. The costs are for micro-batches of its size.
     pub data: Arc<dyn DataSource>,
+    /// How its micro-batches differ, if they do.
+    pub work: Option<Work>,
     /// How weights change.
     pub optimizer: O,
     /// Whether composite layers recompute their interiors in backward.
@@ -75,6 +77,20 @@ pub struct Subject<L, O> {
     pub threads_per_rank: usize,
     /// Whether each thread is pinned to a core of its own.
     pub pin: bool,
+}
+
+/// How the micro-batches of a training differ in their work. The unit is the work of a mean one.
+pub struct Work {
+    /// The work of a whole step.
+    pub of_step: Box<dyn Fn(u64) -> f64>,
+    /// The work of each micro-batch of a usual step.
+    pub usual: Vec<f64>,
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("usual", &self.usual).finish_non_exhaustive()
+    }
 }
 
 impl<L, O> fmt::Debug for Subject<L, O> {
@@ -114,14 +130,15 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
     let one = train(subject()?, "1f1b", |done, all| tell(done, 2 * all))?;
     let halves = train(subject()?, "zb-h1", |done, all| tell(all + done, 2 * all))?;
     let waits = one.waits();
-    let mut layers = halves.costs();
-    for (layer, one) in layers.iter_mut().zip(one.costs()) {
+    let Subject { ranks, shards, places, data, work, pin, .. } = subject()?;
+    let of_step = work.as_ref().map(|work| &*work.of_step);
+    let mut layers = halves.costs(of_step);
+    for (layer, one) in layers.iter_mut().zip(one.costs(of_step)) {
         layer.backward = one.backward;
         if layer.cost.backward_weight == 0.0 {
             layer.cost.backward_input = one.backward;
         }
     }
-    let Subject { ranks, shards, places, data, pin, .. } = subject()?;
     let (input, place) = (data.shapes().0, places.first().copied().unwrap_or_default());
     let bytes = match input.kind() {
         Kind::Ids => size_of::<u32>(),
@@ -138,6 +155,7 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
         }
     };
     let costs = ModelCosts::new(layers, (input.count() * bytes) as f64, link)?;
+    let costs = costs.uneven(work.map_or_else(Vec::new, |work| work.usual))?;
     Ok(costs.of_shards(MeasuredShards { count: shards, waits })?)
 }
 

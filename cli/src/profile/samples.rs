@@ -1,6 +1,6 @@
 //! Computes each layer's cost from many measurements.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use pipewright::stages::ForwardContext;
 
@@ -8,12 +8,15 @@ use super::observation::{Observation, Sample};
 use pipewright::plan::LayerCost;
 use pipewright::plan::StageCost;
 
+/// Seconds, each with its step.
+type Times = Vec<(u64, f64)>;
+
 /// The measurements of each layer.
 #[derive(Debug)]
 pub(super) struct Samples {
     layers: Vec<Layer>,
     /// Seconds of each parameter's update.
-    updates: HashMap<String, Vec<f64>>,
+    updates: HashMap<String, Times>,
     /// Seconds of each micro-batch in which a shard waited for the others.
     waits: Vec<f64>,
 }
@@ -22,10 +25,10 @@ pub(super) struct Samples {
 struct Layer {
     name: String,
     parameters: Vec<String>,
-    forward: Vec<f64>,
-    loss: Vec<f64>,
-    backward_input: Vec<f64>,
-    backward_weight: Vec<f64>,
+    forward: Times,
+    loss: Times,
+    backward_input: Times,
+    backward_weight: Times,
     saved: u64,
     shared: u64,
     pending: u64,
@@ -57,13 +60,13 @@ impl Samples {
                     continue;
                 }
                 Observation::Forward { at, saved, output } => {
-                    layer.saved = saved.iter().map(|block| block.1).sum();
-                    layer.output = output;
+                    layer.saved = layer.saved.max(saved.iter().map(|block| block.1).sum());
+                    layer.output = layer.output.max(output);
                     layer.kept = Some((at, saved));
                     &mut layer.forward
                 }
                 Observation::BackwardInput { pending } => {
-                    layer.pending = pending;
+                    layer.pending = layer.pending.max(pending);
                     &mut layer.backward_input
                 }
                 Observation::BackwardWeight { splits } => {
@@ -74,7 +77,7 @@ impl Samples {
                 Observation::Update { parameter } => self.updates.entry(parameter).or_default(),
             };
             if step >= first {
-                times.push(seconds);
+                times.push((step, seconds));
             }
         }
     }
@@ -101,20 +104,32 @@ impl Samples {
 
     /// What each layer costs. A whole backward has its own measurement, and so has each half. Where
     /// backward-weight only adds gradients, its time counts as backward-input's.
-    pub(super) fn costs(self) -> Vec<LayerCost> {
-        let updates: HashMap<String, f64> =
-            self.updates.into_iter().map(|(name, times)| (name, undisturbed(times))).collect();
+    ///
+    /// If micro-batches are not equal, `of_step` says how much work a step has, in mean micro-batches. Costs
+    /// are then for a mean one.
+    pub(super) fn costs(self, of_step: Option<&dyn Fn(u64) -> f64>) -> Vec<LayerCost> {
+        let each = |times: Times| times.into_iter().map(|(_, seconds)| seconds);
+        let updates = self.updates.into_iter().map(|(name, times)| (name, undisturbed(each(times))));
+        let updates: HashMap<String, f64> = updates.collect();
+        let usual = |times: Times| match of_step {
+            None => undisturbed(each(times)),
+            Some(of_step) => {
+                let mut steps = BTreeMap::<u64, f64>::new();
+                times.into_iter().for_each(|(step, seconds)| *steps.entry(step).or_default() += seconds);
+                undisturbed(steps.into_iter().map(|(step, seconds)| seconds / of_step(step)))
+            }
+        };
         self.layers
             .into_iter()
             .map(|layer| {
-                let both = [layer.backward_input, layer.backward_weight].map(undisturbed);
+                let both = [layer.backward_input, layer.backward_weight].map(usual);
                 let [input, weight] = match layer.splits {
                     true => both,
                     false => [both[0] + both[1], 0.0],
                 };
                 LayerCost {
                     cost: StageCost {
-                        forward: undisturbed(layer.forward) + undisturbed(layer.loss),
+                        forward: usual(layer.forward) + usual(layer.loss),
                         backward_input: input,
                         backward_weight: weight,
                         update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),

@@ -9,7 +9,7 @@ use pipewright::draw::Series;
 use pipewright::run::{MetricsLine, WholeLines};
 
 /// The most metrics and sources that are kept. A run has few; a damaged file may have any number.
-const METRICS: usize = 16;
+const METRICS: usize = 64;
 
 /// The numbers of the steps that were read so far, in as little memory for many steps as for few.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,8 @@ pub(super) struct Steps {
     pub(super) metrics: BTreeMap<String, Curves>,
     /// How many samples were taken from each source of data, if there are several.
     pub(super) samples: BTreeMap<String, u64>,
+    /// The samples from all sources.
+    pub(super) all_samples: u64,
     pub(super) learning_rate: Series,
     pub(super) gradient_norm: Series,
     pub(super) rate: Series,
@@ -121,6 +123,7 @@ impl Steps {
             }
         }
         for (source, samples) in &line.samples {
+            self.all_samples = self.all_samples.saturating_add(*samples);
             if self.samples.len() < METRICS || self.samples.contains_key(source) {
                 let all = self.samples.entry(source.clone()).or_default();
                 *all = all.saturating_add(*samples);

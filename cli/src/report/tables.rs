@@ -75,8 +75,7 @@ fn samples(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.steps.samples.keys()).collect();
     let rows = names.into_iter().map(|name| {
         let taken = |run: &Record| {
-            let samples = *run.steps.samples.get(name)?;
-            let all: u64 = run.steps.samples.values().sum();
+            let (samples, all) = (*run.steps.samples.get(name)?, run.steps.all_samples.max(1));
             Some(format!("{}, {}", whole(samples), percent(samples as f64 / all as f64)))
         };
         (format!("Sequences from {name}"), runs.iter().map(taken).collect())

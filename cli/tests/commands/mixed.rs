@@ -30,6 +30,7 @@ packing = 'single'
 share = 0.3
 
 [[data.sources]]
+kind = 'text'
 path = 'book.txt'
 validation = 0.1
 share = 0.2
@@ -130,6 +131,74 @@ fn evaluations_and_the_page_of_a_run_name_each_source() {
     let page = place.text("runs/mixed/report.html");
     has(&page, &["Sequences from chats", "15, 50.0 %", "Sequences from book", "6, 20.0 %"]);
     has(&page, &["Last validation loss of short"]);
+}
+
+#[test]
+fn a_resumed_run_may_take_another_batch_at_any_step() {
+    for at in 3..7 {
+        let place = mixed();
+        let steps = at.to_string();
+        place.run(&["train", "my.toml", "--steps", &steps]).done();
+        let more = ["train", "--resume", "--run-dir", "runs/mixed", "--set", "train.steps=9"];
+        place.run_with(&more, &["pipeline.micro_batches=3", "pipeline.micro_batch_size=4"]).done();
+        let taken: Vec<u64> = numbers(&place, "runs/mixed")
+            .iter()
+            .map(|[.., samples, _]| samples.as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum())
+            .collect();
+        let expected = [vec![10; at], vec![12; 9 - at]].concat();
+        assert_eq!(taken, expected, "resumed after {at} steps");
+    }
+}
+
+#[test]
+fn a_resumed_run_does_not_train_on_what_a_source_held_back() {
+    let place = mixed();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let config = place.text("my.toml");
+    let with = |validation: &str| {
+        place.write("my.toml", config.replace("validation = 6", validation));
+        place.run(&["train", "my.toml", "--resume", "--steps", "4"])
+    };
+    has(&with("validation = 3").refused(), &["was trained on 0..34", "and training would now be on 0..37"]);
+    has(
+        &with("validation = 8").done().stdout(),
+        &["what is held back for validation now was trained on before"],
+    );
+}
+
+#[test]
+fn a_common_validation_is_the_same_for_a_run_and_its_evaluation() {
+    let place = mixed();
+    let held = (0..9).map(|line| format!("{{\"body\": \"{}\"}}\n", "held back ".repeat(1 + line)));
+    place.write("held.jsonl", held.collect::<String>());
+    let config = place.text("my.toml").replace(
+        "validation = 6",
+        "kind = 'jsonl'\nfield = 'body'\npacking = 'single'\nvalidation_path = 'held.jsonl'",
+    );
+    let config = config.replace("path = 'pairs.jsonl'", "path = 'pairs.jsonl'\nfield = 'text'");
+    place.write("my.toml", config.replace("validation = 0.1\n", ""));
+    place.run(&["train", "my.toml", "--steps", "3"]).done();
+    let lines = place.lines("runs/mixed");
+    let json = place.run(&["evaluate", "runs/mixed", "--format", "json"]).done().stdout();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let [run, evaluated] = [&lines[2]["validation_loss"], &json["loss"]].map(|loss| loss.as_f64().unwrap());
+    assert!((run - evaluated).abs() < 1e-6, "{run} and {evaluated}");
+}
+
+#[test]
+fn an_exported_model_has_the_template_of_its_chats_wherever_they_stand() {
+    let place = mixed();
+    let list = |first: &str, second: &str| format!("data.sources=[{{{first}}}, {{{second}}}]");
+    let [book, chats] = [
+        "path='book.txt', validation=0.1",
+        "kind='jsonl', path='chats.jsonl', field='messages', template='chatml'",
+    ];
+    for (run, sources) in [("a", list(book, chats)), ("b", list(chats, book))] {
+        let (runs, out) = (format!("runs/{run}"), format!("out-{run}"));
+        place.run_with(&["train", "my.toml", "--steps", "1", "--run-dir", &runs], &[&sources]).done();
+        place.run(&["export", &runs, &out]).done();
+        has(&place.text(&format!("{out}/chat_template.jinja")), &["<|im_start|>"]);
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ field = 'text'
 validation = 100
 
 [[data.sources]]
+kind = 'text'
 path = 'book.txt'
 ";
 
@@ -55,7 +56,7 @@ fn a_config_with_sources_is_saved_and_read_again() {
     let again = parse(&saved).unwrap();
     assert_eq!(again.resolved_toml().unwrap(), saved);
     assert_eq!(config.changes_from(&again).unwrap(), [""; 0]);
-    let kept: Config = with_sets(MIXED, &["data.seq=32"]).unwrap();
+    let kept: Config = with_sets(MIXED, &["data.validation=0.3"]).unwrap();
     let changes = kept.changes_from(&again).unwrap();
     assert!(changes.iter().any(|change| change.starts_with("data.sources: ")), "{changes:?}");
     // What an older default was is kept for each source.
@@ -69,6 +70,49 @@ fn a_config_with_sources_is_saved_and_read_again() {
 }
 
 #[test]
+fn what_a_stronger_source_of_settings_says_of_data_is_for_all_sources() {
+    let saved = with_sets(MIXED, &[]).unwrap().resolved_toml().unwrap();
+    for text in [MIXED, &saved] {
+        let sets = ["data.validation=7", "data.seq=32", "data.seed=9", "data.tokenizer=other.json"];
+        let config =
+            with_sets(text, &[&sets[..], &["data.field=body", "data.packing=single"]].concat()).unwrap();
+        for source in &config.data.sources {
+            assert_eq!((source.validation, source.seq, source.seed), (Share::Count(7), 32, 9));
+            assert_eq!(source.tokenizer.as_deref(), Some(std::path::Path::new("other.json")));
+            assert_eq!(source.packing, Some(pipewright_cli::config::PackingBy::Single));
+        }
+        let fields = config.data.sources.iter().map(|source| source.field.as_str());
+        // Text has no fields.
+        assert_eq!(fields.collect::<Vec<_>>(), ["body", "body", "text"]);
+        let kinds = with_sets(text, &["data.kind=jsonl", "data.validation_path=held.jsonl"]).unwrap();
+        let kinds = kinds.data.sources.iter().map(|source| source.kind).collect::<Vec<_>>();
+        assert_eq!(kinds, [DataKind::Jsonl, DataKind::Parquet, DataKind::Text]);
+    }
+}
+
+#[test]
+fn validation_data_in_common_keep_their_keys_in_a_saved_config() {
+    let text = MIXED.replace(
+        "validation = 0.2",
+        "kind = 'jsonl'\nloss_on = 'answers'\ntemplate = 'llama3'\nvalidation_path = 'held.jsonl'",
+    );
+    let text = text.replace("validation = 100\n", "");
+    let config = parse(&text).unwrap();
+    let again = parse(&config.resolved_toml().unwrap()).unwrap();
+    for config in [&config, &again] {
+        let data = &config.data;
+        assert_eq!(
+            (data.kind, data.field.as_str(), data.loss_on),
+            (DataKind::Jsonl, "messages", LossOn::Answers)
+        );
+        assert!(data.template.is_some());
+        assert!(matches!(config.packing(), Some(Packing::Apart(_))));
+        assert!(data.sources[2].packing.is_none(), "windows of text");
+    }
+    assert_eq!(config.changes_from(&again).unwrap(), [""; 0]);
+}
+
+#[test]
 fn a_stronger_source_of_settings_decides_between_one_path_and_several_sources() {
     let one = with_sets(MIXED, &["data.path=other.txt", "data.kind=text"]).unwrap();
     assert!(one.data.sources.is_empty());
@@ -78,6 +122,9 @@ fn a_stronger_source_of_settings_decides_between_one_path_and_several_sources() 
     assert!(several.data.path.is_empty());
     let none = with_sets(MIXED, &["data.sources=[]", "data.path=x", "data.kind=jsonl"]).unwrap();
     assert!(none.data.sources.is_empty());
+    let said = refused(with_sets("", &["data.sources=[{path='a' path='b'}]"]));
+    has(&said, &["--set: data.sources: "]);
+    assert!(!said.contains("expected tables"), "{said}");
     // One validation for all.
     let sets = ["data.validation_path=held.jsonl", "data.kind=jsonl"];
     let common = with_sets(&MIXED.replace("validation = 0.2", ""), &sets).unwrap();
@@ -107,6 +154,15 @@ fn sources_that_cannot_be_used_are_refused_with_the_line() {
         has(&refused(parse(&source(keys))), parts);
     }
     all_refused(&[
+        (
+            "[data]\nshare = 1\n[[data.sources]]\npath = 'y'",
+            &["my.toml:2: data.share: it is for a source: write it below"],
+        ),
+        (
+            "[data]\nvalidation_path = 'x'\n[[data.sources]]\npath = 'y'\nshare = 0\n\
+             [[data.sources]]\npath = 'z'",
+            &["my.toml:5: data.share: with 0, and data.validation_path in [data], nothing uses this source"],
+        ),
         ("[data]\nshare = 1", &["my.toml:2: data.share: it is for a source: write it below"]),
         ("[data]\nname = 'x'", &["my.toml:2: data.name: it is for a source"]),
         ("[data]\nsources = 3", &["my.toml:2: data.sources: expected tables, each with its keys below"]),

@@ -181,6 +181,8 @@ pub struct Costs {
     stages: Stages,
     comm: f64,
     queue: Queue,
+    /// How much work each micro-batch is, beside a mean one. Empty: all are equal.
+    work: Vec<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -192,7 +194,12 @@ enum Stages {
 impl Default for Costs {
     /// [`StageCost::default`] for each rank's whole share, and transfers that take no time.
     fn default() -> Self {
-        Self { stages: Stages::Share(StageCost::default()), comm: 0.0, queue: Queue::default() }
+        Self {
+            stages: Stages::Share(StageCost::default()),
+            comm: 0.0,
+            queue: Queue::default(),
+            work: Vec::new(),
+        }
     }
 }
 
@@ -205,7 +212,7 @@ impl Costs {
     pub fn share(share: StageCost, comm: f64) -> Result<Self> {
         check(share.named().into_iter().chain([("comm", comm)]), &CostOf::All)?;
         at_least_one(&[share])?;
-        Ok(Self { stages: Stages::Share(share), comm, queue: Queue::default() })
+        Ok(Self { stages: Stages::Share(share), comm, queue: Queue::default(), work: Vec::new() })
     }
 
     /// Each stage has a cost of its own, in model order.
@@ -218,7 +225,7 @@ impl Costs {
         }
         check([("comm", comm)], &CostOf::All)?;
         at_least_one(&stages)?;
-        Ok(Self { stages: Stages::Each(stages), comm, queue: Queue::default() })
+        Ok(Self { stages: Stages::Each(stages), comm, queue: Queue::default(), work: Vec::new() })
     }
 
     /// The same costs on a link of each rank for which its messages wait.
@@ -228,6 +235,25 @@ impl Costs {
     pub fn queued(self, queue: Queue) -> Result<Self> {
         check([("queue: transfer", queue.transfer)], &CostOf::All)?;
         Ok(Self { queue, ..self })
+    }
+
+    /// The same costs, where micro-batches are not equal. `work` has the work of each micro-batch of a batch,
+    /// in mean micro-batches. The times of the costs are for a mean one, and the memory for the largest one. A
+    /// schedule with fewer micro-batches, as of a replica, takes some of them, evenly spread. Empty: all are
+    /// equal.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when a number is negative or not finite.
+    pub fn uneven(self, work: Vec<f64>) -> Result<Self> {
+        check(work.iter().map(|work| ("work of a micro-batch", *work)), &CostOf::All)?;
+        Ok(Self { work, ..self })
+    }
+
+    /// How much work each of these many micro-batches is, beside a mean one.
+    pub(crate) fn work(&self, micro_batches: u32) -> Vec<f64> {
+        let (all, count) = (self.work.len(), micro_batches as usize);
+        let each = (0..count).map(|micro_batch| self.work.get(micro_batch * all / count));
+        each.map(|work| work.copied().unwrap_or(1.0)).collect()
     }
 
     /// The same costs, but what replicas send each other takes no time.

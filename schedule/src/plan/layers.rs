@@ -39,6 +39,7 @@ pub struct ModelCosts {
     host: Host,
     sharded: Option<Sharded>,
     replicated: Option<Replicated>,
+    work: Vec<f64>,
 }
 
 /// How many shards a rank had when the costs of its layers were measured.
@@ -134,6 +135,7 @@ impl ModelCosts {
             host: Host::default(),
             sharded: None,
             replicated: None,
+            work: Vec::new(),
         })
     }
 
@@ -147,6 +149,20 @@ impl ModelCosts {
         }
         check([("waits of shards", measured.waits)], &CostOf::All)?;
         Ok(Self { measured, ..self })
+    }
+
+    /// The same costs, where micro-batches are not equal: see [`Costs::uneven`].
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when a number is negative or not finite.
+    pub fn uneven(self, work: Vec<f64>) -> Result<Self> {
+        check(work.iter().map(|work| ("work of a micro-batch", *work)), &CostOf::All)?;
+        Ok(Self { work, ..self })
+    }
+
+    /// How much work each micro-batch is, beside a mean one. Empty: all are equal.
+    pub fn work(&self) -> &[f64] {
+        &self.work
     }
 
     /// The same model in several replicas, which add up their gradients. `weights` are the bytes of each
@@ -402,6 +418,7 @@ impl ModelCosts {
         };
         let [transfers, reductions] = self.queues;
         Costs::each(stages.collect(), comm)?
+            .uneven(self.work.clone())?
             .queued(Queue { transfer: if transfers { sending } else { 0.0 }, reductions })
     }
 }

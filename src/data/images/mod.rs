@@ -164,6 +164,7 @@ impl DataSource for Images {
             is_sample: false,
             part: Some(self.span.clone()),
             samples,
+            sources: Vec::new(),
         })
     }
 

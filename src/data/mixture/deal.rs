@@ -19,11 +19,17 @@ pub(super) struct Sample {
     pub(super) pairs: u64,
 }
 
-/// A micro-batch: the places of its samples in the step, and the length of its rows.
+/// A micro-batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dealt {
+    /// The places of its samples in the step.
     pub(super) places: Vec<usize>,
+    /// The length of its rows.
     pub(super) length: usize,
+    /// The tokens of its samples.
+    pub(super) tokens: usize,
+    /// What it costs, in pairs.
+    pub(super) cost: u64,
 }
 
 /// What micro-batches may be, and what they cost.
@@ -65,7 +71,8 @@ impl Deal {
     fn finished(self, samples: &[Sample]) -> Dealt {
         let mut places: Vec<usize> = samples.iter().map(|sample| sample.place).collect();
         places.sort_unstable();
-        Dealt { places, length: self.length(samples) }
+        let tokens = samples.iter().map(|sample| sample.length).sum();
+        Dealt { places, length: self.length(samples), tokens, cost: self.cost(samples) }
     }
 
     /// The length of rows for these samples.
@@ -98,17 +105,23 @@ impl Deal {
             }
         }
         let parts = self.parts(samples, enough).expect("equal numbers are possible at this cost");
-        let mut batches: Vec<_> = parts.into_iter().map(|part| samples[part].to_vec()).collect();
-        while batches.len() < self.micro_batches {
-            let several = (0..batches.len()).filter(|&batch| batches[batch].len() > 1);
-            let Some(most) = several.max_by_key(|&batch| (self.cost(&batches[batch]), Reverse(batch))) else {
-                break;
-            };
-            let half = batches[most].len() / 2;
-            let rest = batches[most].split_off(half);
-            batches.push(rest);
+        // A step has a fixed number of micro-batches: the most expensive ones are divided.
+        let mut batches: BinaryHeap<_> =
+            parts.into_iter().map(|part| (self.cost(&samples[part.clone()]), part.start, part.end)).collect();
+        let mut single = Vec::new();
+        while single.len() + batches.len() < self.micro_batches {
+            match batches.pop() {
+                Some((_, start, end)) if end - start > 1 => {
+                    let middle = start.midpoint(end);
+                    for part in [start..middle, middle..end] {
+                        batches.push((self.cost(&samples[part.clone()]), part.start, part.end));
+                    }
+                }
+                Some(one) => single.push(one),
+                None => break,
+            }
         }
-        batches
+        batches.into_iter().chain(single).map(|(_, start, end)| samples[start..end].to_vec()).collect()
     }
 
     /// Consecutive samples in as few micro-batches of at most this cost as possible. `None` if these are too
@@ -171,7 +184,7 @@ mod tests {
         lengths.into_iter().enumerate().map(sample).collect()
     }
 
-    /// Lengths of which few are long.
+    /// Many short lengths, and few long ones.
     fn long_tailed(count: u32, seq: usize, key: u32) -> impl Iterator<Item = usize> {
         let draw = move |place| f64::from(philox([key, 3], [place, 0, 0, 0])[0]) / f64::from(u32::MAX);
         (0..count).map(move |place| 1 + (draw(place).powi(4) * (seq - 1) as f64) as usize)

@@ -19,7 +19,7 @@ use crate::id::MicroBatch;
 
 /// For how many steps it is kept which samples are in which micro-batch: ranks of a pipeline and the thread
 /// that reads ahead are in different steps.
-const KEPT: usize = 4;
+const KEPT: usize = 8;
 
 /// A source of a [`Mixture`].
 #[derive(Clone)]
@@ -45,6 +45,8 @@ pub struct Mixture {
     shares: Shares,
     order: Order,
     deal: Deal,
+    /// Whether a source keeps documents apart.
+    are_apart: bool,
     dealt: Mutex<VecDeque<(u64, Arc<[Dealt]>)>>,
 }
 
@@ -53,7 +55,7 @@ pub struct Mixture {
 enum Order {
     /// A new part of all samples.
     Training(Course),
-    /// So many from the first one on, the same at every step.
+    /// The same number from the first one on, at every step.
     Validation(u64),
 }
 
@@ -100,9 +102,10 @@ impl Mixture {
         micro_batches: u32,
         pairs_of_token: u64,
     ) -> Result<Self> {
-        let mut seq = 0;
+        let (mut seq, mut are_apart) = (0, false);
         for MixtureSource { name, source, .. } in &sources {
             check_rows(name, rows)?;
+            are_apart |= source.documents(0, MicroBatch(0))?.is_some();
             let (input, target) = source.shapes();
             match (input.dims(), input == target, input == Shape::ids(input.dims())) {
                 ([1, longest], true, true) => seq = seq.max(*longest),
@@ -124,6 +127,7 @@ impl Mixture {
             shares: Shares::new(&shares)?,
             order,
             deal: Deal { micro_batches: micro_batches as usize, rows, seq, pairs_of_token },
+            are_apart,
             dealt: Mutex::default(),
         })
     }
@@ -133,27 +137,28 @@ impl Mixture {
     pub fn on_course(mut self, of: Course) -> Self {
         if let Order::Training(course) = &mut self.order {
             *course = of;
+            self.dealt = Mutex::default();
         }
         self
     }
 
-    /// The share of all places in the micro-batches of the first `steps` steps in which no token stands.
+    /// How much work each micro-batch of a step is: in pairs of tokens, as `pairs_of_token` counts it.
     ///
     /// # Errors
     /// When a source fails.
-    pub fn padding(&self, steps: u64) -> Result<f64> {
-        let (mut places, mut tokens) = (0, 0);
-        for step in 0..steps {
-            for batch in &*self.dealt(step)? {
-                places += batch.dims().iter().product::<usize>();
-                let lengths = batch.places.iter().map(|place| {
-                    let (source, at, micro_batch) = self.sample(step, *place);
-                    source.shapes_of(at, micro_batch).0.last()
-                });
-                tokens += lengths.sum::<usize>();
-            }
-        }
-        Ok(1.0 - tokens as f64 / places.max(1) as f64)
+    pub fn work(&self, step: u64) -> Result<Vec<u64>> {
+        Ok(self.dealt(step)?.iter().map(|batch| batch.cost).collect())
+    }
+
+    /// How many tokens a step has, and how many places its micro-batches have for them.
+    ///
+    /// # Errors
+    /// When a source fails.
+    pub fn filled(&self, step: u64) -> Result<[u64; 2]> {
+        let each = self.dealt(step)?;
+        let tokens = each.iter().map(|batch| batch.tokens).sum::<usize>();
+        let places = each.iter().map(|batch| batch.dims().iter().product::<usize>()).sum::<usize>();
+        Ok([tokens as u64, places as u64])
     }
 
     /// How many samples a step has.
@@ -178,8 +183,8 @@ impl Mixture {
     /// The micro-batches of a step.
     fn dealt(&self, step: u64) -> Result<Arc<[Dealt]>> {
         let step = if matches!(self.order, Order::Validation(_)) { 0 } else { step };
-        let mut dealt = self.dealt.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, batches)) = dealt.iter().find(|(of, _)| *of == step) {
+        let dealt = || self.dealt.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, batches)) = dealt().iter().find(|(of, _)| *of == step) {
             return Ok(Arc::clone(batches));
         }
         let samples = (0..self.count() as usize).map(|place| {
@@ -190,6 +195,8 @@ impl Mixture {
             Ok(Sample { place, length, pairs })
         });
         let batches: Arc<[_]> = self.deal.micro_batches(samples.collect::<Result<_>>()?).into();
+        // Nobody waits for the lock while a step is planned. Two threads may plan the same step.
+        let mut dealt = dealt();
         if dealt.len() == KEPT {
             dealt.pop_front();
         }
@@ -200,7 +207,8 @@ impl Mixture {
     /// A micro-batch of a step. After the last one, a row without a target follows.
     fn batch(&self, step: u64, micro_batch: MicroBatch) -> Result<Dealt> {
         let batch = self.dealt(step)?.get(micro_batch.index()).cloned();
-        Ok(batch.unwrap_or_else(|| Dealt { places: Vec::new(), length: self.deal.length(&[]) }))
+        let none = || Dealt { places: Vec::new(), length: self.deal.length(&[]), tokens: 0, cost: 0 };
+        Ok(batch.unwrap_or_else(none))
     }
 }
 
@@ -236,14 +244,15 @@ impl DataSource for Mixture {
 
     /// What follows a sample in its row is one more document.
     fn documents(&self, step: u64, micro_batch: MicroBatch) -> Result<Option<Tensor>> {
+        if !self.are_apart {
+            return Ok(None);
+        }
         let batch = self.batch(step, micro_batch)?;
         let mut all = Tensor::scratch_ids(&batch.dims());
         all.ids_mut().fill(0);
-        let mut are_apart = false;
         for (place, row) in batch.places.iter().zip(all.ids_mut().chunks_exact_mut(batch.length)) {
             let (source, at, micro_batch) = self.sample(step, *place);
             let own = source.documents(at, micro_batch)?;
-            are_apart |= own.is_some();
             let length = match &own {
                 Some(starts) => {
                     let length = starts.shape().last();
@@ -254,7 +263,7 @@ impl DataSource for Mixture {
             };
             row[length..].fill(length as u32);
         }
-        Ok(are_apart.then_some(all))
+        Ok(Some(all))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -305,11 +314,14 @@ impl DataSource for Mixture {
             Order::Validation(count) => (format!("{dealt}, the first {count} of {order}"), None),
         };
         let is_sample = each.iter().any(|print| print.is_sample);
-        let (contents, part) = match each.as_mut_slice() {
-            [one] => (one.contents, one.part.take()),
-            _ => (contents.checksum(), None),
+        let (contents, part, sources) = match each.as_mut_slice() {
+            [one] => (one.contents, one.part.take(), Vec::new()),
+            _ => {
+                let parts = each.into_iter().map(|print| (print.contents, print.part));
+                (contents.checksum(), None, parts.collect())
+            }
         };
-        Ok(Fingerprint { name: self.describe(), contents, batches, is_sample, part, samples })
+        Ok(Fingerprint { name: self.describe(), contents, batches, is_sample, part, samples, sources })
     }
 
     fn samples_of(&self, step: u64) -> Vec<(String, u64)> {

@@ -2,11 +2,12 @@
 
 use crate::error::{DataError, Result};
 
-/// After this many samples the order of the sources begins again. Shares are exact to one part in so many.
+/// After this many samples the order of the sources begins again. Shares are exact to one part in this
+/// number.
 const CYCLE: usize = 100_000;
 
 /// The order of the sources: sample after sample, the one that is furthest behind its share has its turn. So
-/// the first n samples have n times its share of each source, to within one.
+/// the first n samples have about n times its share of each source, besides what shares are rounded by.
 #[derive(Debug)]
 pub(super) struct Shares {
     /// For each sample of a cycle, its source, and how many of that source came before it in this cycle.
@@ -21,10 +22,10 @@ impl Shares {
     /// # Errors
     /// When one is negative or not finite, when all are 0, and when there are too many.
     pub(super) fn new(shares: &[f64]) -> Result<Self> {
+        let counts = counts(shares)?;
         if let [_] = shares {
             return Ok(Self { turns: vec![(0, 0)], counts: vec![1] });
         }
-        let counts = counts(shares)?;
         let mut taken = vec![0_u64; counts.len()];
         let turns = (1..=CYCLE as u64).map(|samples| {
             let behind = |source: usize| {

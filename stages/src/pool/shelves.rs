@@ -17,6 +17,18 @@ impl<V> Shelves<V> {
         self.0.borrow_mut().get_mut(&size)?.pop()
     }
 
+    /// The smallest value of at least this size, and of at most twice this size.
+    pub(crate) fn take_about(&self, size: usize) -> Option<V> {
+        let mut shelves = self.0.borrow_mut();
+        let mut about = shelves.range_mut(size..=size.saturating_mul(2));
+        about.find_map(|(_, values)| values.pop())
+    }
+
+    /// Takes all values.
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().values_mut().for_each(Vec::clear);
+    }
+
     /// Puts a value of this size there.
     pub(crate) fn put(&self, size: usize, what: V) {
         self.0.borrow_mut().entry(size).or_default().push(what);

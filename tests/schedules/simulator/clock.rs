@@ -10,6 +10,8 @@ pub(crate) type Times = BTreeMap<Action, (f64, f64)>;
 pub(crate) struct Clock<'a> {
     pub(crate) schedule: &'a Schedule,
     pub(crate) costs: &'a [StageCost],
+    /// How much work the micro-batches of a batch are: a replica's are evenly spread among them.
+    pub(crate) work: &'a [f64],
     pub(crate) comm: f64,
     pub(crate) links: LinkKind,
 }
@@ -85,7 +87,9 @@ impl Clock<'_> {
 
     fn time(&self, pass: Pass, cell: Cell) -> f64 {
         let cost = self.costs[cell.stage.index()];
-        match pass {
+        let count = self.schedule.micro_batches() as usize;
+        let work = self.work[cell.micro_batch.index() * self.work.len() / count];
+        work * match pass {
             Pass::Forward => cost.forward,
             Pass::Backward => cost.backward_input + cost.backward_weight,
             Pass::BackwardInput => cost.backward_input,

@@ -32,15 +32,17 @@ struct Case {
     schedule: Schedule,
     stages: Vec<StageCost>,
     comm: f64,
+    /// How much work each micro-batch is.
+    work: Vec<f64>,
 }
 
 impl Case {
     fn costs(&self) -> Costs {
-        Costs::each(self.stages.clone(), self.comm).unwrap()
+        Costs::each(self.stages.clone(), self.comm).unwrap().uneven(self.work.clone()).unwrap()
     }
 
     fn clock(&self, links: LinkKind) -> Clock<'_> {
-        Clock { schedule: &self.schedule, costs: &self.stages, comm: self.comm, links }
+        Clock { schedule: &self.schedule, costs: &self.stages, work: &self.work, comm: self.comm, links }
     }
 
     /// The kinds of links that it can be simulated on.
@@ -60,6 +62,7 @@ prop_compose! {
         sizes in (1_u32..5, 0_u32..4, 1_u32..6),
         stages in proptest::collection::vec(stage_cost(), 8),
         comm in cost(),
+        work in proptest::collection::vec(0.2..4.0f64, 1..6),
         reduces: bool,
         late in 0_usize..8,
         draws in proptest::collection::vec(any::<Index>(), 64),
@@ -73,7 +76,7 @@ prop_compose! {
         let schedule = if reduces { schedule.for_replicas(2) } else { schedule };
         let schedule = (0..late).fold(schedule, |schedule, _| later(schedule, &mut pick));
         let stages = stages[..schedule.stages() as usize].to_vec();
-        Case { schedule, stages, comm }
+        Case { schedule, stages, comm, work }
     }
 }
 

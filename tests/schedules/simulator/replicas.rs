@@ -12,15 +12,17 @@ struct Case {
     replicas: Replicas,
     stages: Vec<StageCost>,
     comm: f64,
+    work: Vec<f64>,
 }
 
 impl Case {
     fn costs(&self) -> Costs {
-        Costs::each(self.stages.clone(), self.comm).unwrap()
+        Costs::each(self.stages.clone(), self.comm).unwrap().uneven(self.work.clone()).unwrap()
     }
 
     fn clock(&self, replica: u32, links: LinkKind) -> Clock<'_> {
-        Clock { schedule: self.replicas.schedule(replica), costs: &self.stages, comm: self.comm, links }
+        let schedule = self.replicas.schedule(replica);
+        Clock { schedule, costs: &self.stages, work: &self.work, comm: self.comm, links }
     }
 
     /// The times of each replica, by the oracle.
@@ -49,6 +51,7 @@ prop_compose! {
         sizes in (1_u32..4, 0_u32..3, 1_u32..8, 1_u32..6),
         stages in proptest::collection::vec(stage_cost(), 6),
         comm in cost(),
+        work in proptest::collection::vec(0.2..4.0f64, 1..9),
         draws in proptest::collection::vec(any::<Index>(), 64),
     ) -> Case {
         let (ranks, more, micro_batches, count) = sizes;
@@ -61,7 +64,7 @@ prop_compose! {
             Schedule::from_passes("random", placement.clone(), share, rows)
         });
         let stages = stages[..placement.stages() as usize].to_vec();
-        Case { replicas: replicas.unwrap(), stages, comm }
+        Case { replicas: replicas.unwrap(), stages, comm, work }
     }
 }
 

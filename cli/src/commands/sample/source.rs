@@ -104,11 +104,12 @@ impl Source {
 impl Text {
     /// How the model of a config reads and writes text.
     pub(in crate::commands) fn of_config(config: &Config) -> Result<Self> {
+        let data = config.written_as();
         let mut text = Self {
             tokenizer: compose::tokenizer(config)?,
-            is_bytes: config.data.kind == DataKind::Text,
-            template: config.data.template,
-            end_of_text: config.data.end_of_text.clone(),
+            is_bytes: data.kind == DataKind::Text,
+            template: data.template,
+            end_of_text: data.end_of_text.clone(),
             ends: Vec::new(),
             names_ends: false,
         };

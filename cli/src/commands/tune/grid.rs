@@ -372,7 +372,8 @@ impl Found {
 
     /// Tokens or images a second, for this time of a step.
     pub(super) fn rate(&self, seconds: f64) -> f64 {
-        self.config.targets() as f64 / seconds
+        let tokens = self.measured_costs.tokens.map(|tokens| tokens * f64::from(self.setting.micro_batches));
+        tokens.unwrap_or(self.config.targets() as f64) / seconds
     }
 
     pub(super) fn in_words(&self) -> String {

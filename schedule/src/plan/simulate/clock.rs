@@ -57,6 +57,7 @@ impl<'a> Clock<'a> {
             times: Times {
                 placement: schedule.placement(),
                 comm: costs.comm(),
+                work: costs.work(schedule.micro_batches()),
                 kept: HeldActivations::new(schedule.placement(), &stages),
                 copies: schedule.offloads().then(|| Copies::of(schedule)),
                 sent: buffered.then(|| Sent::new(costs.queue(), &program, &stages)),
@@ -105,6 +106,8 @@ impl<'a> Clock<'a> {
 struct Times<'a> {
     placement: &'a Placement,
     comm: f64,
+    /// How much work each micro-batch is, beside a mean one.
+    work: Vec<f64>,
     stages: Vec<StageCost>,
     /// When each rank has finished the actions it has reached.
     free: Vec<f64>,
@@ -185,7 +188,7 @@ impl Times<'_> {
 
     fn pass(&mut self, rank: usize, pass: Pass, cell: Cell, start: f64) -> Timed {
         let cost = &self.stages[cell.stage.index()];
-        self.free[rank] = start + cost.time(pass);
+        self.free[rank] = start + cost.time(pass) * self.work[cell.micro_batch.index()];
         let before = self.kept.held(rank);
         self.kept.count(cell.stage.index(), pass);
         let held = self.kept.held(rank);

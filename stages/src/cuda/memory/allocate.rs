@@ -45,10 +45,11 @@ impl Streams {
     /// New memory, or if there is none or enough was taken already, a block that another stream still uses.
     fn new_or_oldest(&self, kind: Kind) -> Result<Arc<Block>> {
         let (shelf, stream) = (self.shelf(), self.stream_of(kind.0));
-        if !shelf.is_full(kind)
-            && let Some(at) = driver::allocate(kind.1, stream)?
-        {
-            return Block::new(at, kind, shelf);
+        if !shelf.is_full(kind) {
+            shelf.make_room(kind.1)?;
+            if let Some(at) = driver::allocate(kind.1, stream)? {
+                return Block::new(at, kind, shelf);
+            }
         }
         if let Some(block) = shelf.oldest(kind, stream)? {
             return Ok(block);

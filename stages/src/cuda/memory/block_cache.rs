@@ -100,6 +100,20 @@ struct Rows {
     by_kind: BTreeMap<Kind, Row>,
     /// How often a block has come back.
     returns: u64,
+    /// The bytes of all blocks of the thread, of the unused ones, and the most that were in use.
+    all: usize,
+    unused: usize,
+    most_used: usize,
+}
+
+impl Rows {
+    /// Counts a block that is in use from now on.
+    fn begins(&mut self, block: Option<(u64, Arc<Block>)>) -> Option<Arc<Block>> {
+        let (_, block) = block?;
+        self.unused = self.unused.saturating_sub(block.kind().1);
+        self.most_used = self.most_used.max(self.all.saturating_sub(self.unused));
+        Some(block)
+    }
 }
 
 /// Unused blocks of one kind, each with the number of its return.
@@ -165,7 +179,18 @@ impl Shelf {
                 _ => None,
             },
         };
-        Ok(next.map(|(_, block)| block))
+        Ok(rows.begins(next))
+    }
+
+    /// Frees all unused blocks if with one more of this size the thread would have more than twice what it
+    /// ever used at once. Micro-batches may have many shapes, and the blocks of most of them are unused.
+    pub(crate) fn make_room(&self, bytes: usize) -> Result<()> {
+        let mut rows = self.0.rows.lock();
+        let used = rows.all.saturating_sub(rows.unused) + bytes;
+        rows.most_used = rows.most_used.max(used);
+        let is_too_much = rows.all + bytes > 2 * rows.most_used;
+        drop(rows);
+        if is_too_much { self.clear() } else { Ok(()) }
     }
 
     /// Whether the next user should wait for a block: more than `MOST_AWAITED` are in use by other streams.
@@ -179,8 +204,9 @@ impl Shelf {
         let mut rows = self.0.rows.lock();
         let row = rows.by_kind.get_mut(&kind);
         let oldest = row.and_then(|row| row.awaited.pop_front());
+        let oldest = rows.begins(oldest);
         drop(rows);
-        oldest.map(|(_, block)| block.make_wait(stream).map(|()| block)).transpose()
+        oldest.map(|block| block.make_wait(stream).map(|()| block)).transpose()
     }
 
     /// Keeps a block for later.
@@ -236,7 +262,11 @@ impl Blocks {
             ];
             row.ready.drain(..ready).chain(row.awaited.drain(..awaited))
         });
-        taken.map(|(_, block)| block).collect()
+        let taken: Vec<_> = taken.map(|(_, block)| block).collect();
+        let bytes: usize = taken.iter().map(|block| block.kind().1).sum();
+        rows.all = rows.all.saturating_sub(bytes);
+        rows.unused = rows.unused.saturating_sub(bytes);
+        taken
     }
 
     /// Keeps the returned blocks.
@@ -249,6 +279,7 @@ impl Blocks {
     fn put(&self, block: Arc<Block>) {
         let mut rows = self.rows.lock();
         rows.returns += 1;
+        rows.unused += block.kind().1;
         let number = rows.returns;
         let row = rows.by_kind.entry(block.kind()).or_default();
         match block.is_used_elsewhere() {
@@ -280,6 +311,7 @@ impl Block {
             // SAFETY: the memory was just allocated, and nobody has used it.
             unsafe { driver::free(at, device) };
         })?;
+        shelf.0.rows.lock().all += bytes;
         Ok(Arc::new(Self {
             at,
             bytes,
