@@ -237,10 +237,10 @@ impl Costs {
         Ok(Self { queue, ..self })
     }
 
-    /// The same costs, where micro-batches are not equal. `work` has the work of each micro-batch of a batch,
-    /// in mean micro-batches. The times of the costs are for a mean one, and the memory for the largest one. A
-    /// schedule with fewer micro-batches, as of a replica, takes some of them, evenly spread. Empty: all are
-    /// equal.
+    /// The same costs, where micro-batches are not equal. `work` has the work of each one of a batch,
+    /// in mean micro-batches. The times of the costs are for a mean one, and the memory for the largest one.
+    /// A schedule with fewer micro-batches, as of a replica, takes some of them, evenly spread. Empty: all
+    /// are equal.
     ///
     /// # Errors
     /// [`Error::Plan`] when a number is negative or not finite.
