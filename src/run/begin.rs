@@ -270,6 +270,7 @@ impl Run {
     /// the data of the validation.
     fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
+        let none = || "none".to_owned();
         let validation = self.validation.as_ref();
         let samples = self.samples.as_ref();
         let forecast = match &self.forecast {
@@ -286,6 +287,7 @@ impl Run {
             ("whether checkpoints are written while steps run", self.save_beside.to_string()),
             ("how many checkpoints are kept", self.keep.to_string()),
             ("the steps between checkpoints that are kept for ever", self.keep_every.to_string()),
+            ("the micro-batches of a validation", validation.map_or_else(none, Validation::sizes)),
             ("the steps between validations", number(validation.map(|validation| validation.every))),
             ("the data of the validation", data.unwrap_or("none").to_owned()),
             ("the steps between samples", number(samples.map(|samples| samples.every))),

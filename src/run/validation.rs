@@ -56,6 +56,11 @@ impl Validation {
         Self { every: steps, ..self }
     }
 
+    /// How many micro-batches of each source are used.
+    pub(super) fn sizes(&self) -> String {
+        self.sources.iter().map(|one| one.micro_batches.to_string()).collect::<Vec<_>>().join(" and ")
+    }
+
     /// A text that names its data, and how much of each source is used. It must be equal in all processes.
     pub(super) fn data(&self) -> Result<String> {
         let each = self.sources.iter().map(|one| {

@@ -17,7 +17,8 @@ const SEQ: usize = 24;
 /// One sequence in each micro-batch, and one micro-batch in each step.
 fn samples(count: usize, packing: Packing, seed: u64) -> Arc<Sequences> {
     let documents = documents(&texts(count));
-    Arc::new(Sequences::shuffled(documents, 0..count as u64, packing, (1, SEQ), 1, seed).expect("sequences"))
+    let all = Sequences::shuffled(documents, 0..count as u64, packing, (1, SEQ), 1, seed);
+    Arc::new(all.expect("sequences").trimmed())
 }
 
 fn of(source: Arc<Sequences>, rows: usize, micro_batches: u32) -> Mixture {
@@ -188,7 +189,7 @@ fn cut((inputs, targets): &mut (Vec<u32>, Vec<u32>)) {
 fn a_validation_has_each_sample_once() {
     let count = 60;
     let source = Sequences::in_order(documents(&texts(count)), 0..count as u64, Packing::Single, (1, SEQ));
-    let source = Arc::new(source.expect("sequences"));
+    let source = Arc::new(source.expect("sequences").trimmed());
     let all = rows(&*source, 0, count as u32).0;
     for (size, micro_batches) in [(4, 15), (7, 9), (1, 60), (8, 12)] {
         let samples = Arc::<Sequences>::clone(&source);

@@ -99,7 +99,8 @@ fn processes_that_build_different_pipelines_are_refused() {
     assert!(
         said.ends_with(
             "it has CrossEntropy { ignore: Some(255), smoothing: 0.0, of_tokens: false, shard_groups: 1 }, \
-             process 0 has CrossEntropy { ignore: None, smoothing: 0.0, of_tokens: false, shard_groups: 1 }"
+             process 0 has CrossEntropy { ignore: Some(4294967295), smoothing: 0.0, of_tokens: false, \
+             shard_groups: 1 }"
         ),
         "{said}"
     );
