@@ -20,8 +20,8 @@ share = 3
 
 [[data.sources]]
 name = 'wiki'
-kind = 'parquet'
-path = ['a.parquet', 'b.parquet']
+kind = 'jsonl'
+path = ['a.jsonl', 'b.jsonl']
 field = 'text'
 validation = 100
 
@@ -38,7 +38,7 @@ fn a_source_has_the_keys_of_data_unless_it_sets_them() {
     };
     assert_eq!((chats.kind, chats.field.as_str(), chats.share), (DataKind::Jsonl, "messages", Some(3.0)));
     assert_eq!((chats.loss_on, chats.validation), (LossOn::Answers, Share::Fraction(0.2)));
-    assert_eq!((wiki.kind, wiki.field.as_str(), wiki.share), (DataKind::Parquet, "text", None));
+    assert_eq!((wiki.kind, wiki.field.as_str(), wiki.share), (DataKind::Jsonl, "text", None));
     assert_eq!((wiki.loss_on, wiki.validation), (LossOn::All, Share::Count(100)));
     // `field` is for documents, so this one has not got it.
     assert_eq!((book.kind, book.field.as_str()), (DataKind::Text, "text"));
@@ -86,7 +86,7 @@ fn what_a_stronger_source_of_settings_says_of_data_is_for_all_sources() {
         assert_eq!(fields.collect::<Vec<_>>(), ["body", "body", "text"]);
         let kinds = with_sets(text, &["data.kind=jsonl", "data.validation_path=held.jsonl"]).unwrap();
         let kinds = kinds.data.sources.iter().map(|source| source.kind).collect::<Vec<_>>();
-        assert_eq!(kinds, [DataKind::Jsonl, DataKind::Parquet, DataKind::Text]);
+        assert_eq!(kinds, [DataKind::Jsonl, DataKind::Jsonl, DataKind::Text]);
     }
 }
 
