@@ -102,12 +102,12 @@ impl Checkpoint {
                 }))
             }
             Some(saved) => {
-                let mut parts = saved.parts_beside(given);
-                let beyond = parts.find(|(before, now)| now.start < before.start || now.end > before.end);
-                beyond.map_or(Ok(()), |(before, now)| {
+                let mut parts = given.parts_since(saved);
+                let beyond = parts.find(|(_, before, now)| now.start < before.start || now.end > before.end);
+                beyond.map_or(Ok(()), |(name, before, now)| {
                     Err(Error::from(CheckpointError::HeldBack {
                         folder: self.folder.clone(),
-                        data: given.name.clone(),
+                        data: name.to_owned(),
                         before: before.clone(),
                         now: now.clone(),
                     }))

@@ -30,9 +30,9 @@ pub struct Fingerprint {
     /// Which samples each step takes, if they are taken one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
-    /// Of data from several sources: the checksum of the contents of each, and which part of it is used.
+    /// Of data from several sources: the name of each, and which part of it is used, if that is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<(Checksum, Option<Range<u64>>)>,
+    pub sources: Vec<(String, Option<Range<u64>>)>,
 }
 
 /// Samples that are taken one after the other, in some order.
@@ -67,15 +67,14 @@ impl Fingerprint {
     /// which has the same contents.
     pub(crate) fn going_on(&self, saved: &Self, step: u64) -> Vec<String> {
         let mut notes = Vec::new();
-        for (Range { start, end }, now) in saved.parts_beside(self) {
-            if now.start <= *start && now.end >= *end {
-                continue;
+        for (name, before, now) in self.parts_since(saved) {
+            if now.start > before.start || now.end < before.end {
+                notes.push(format!(
+                    "training was on {}..{} of {name} and is now on {}..{}: what is held back for validation \
+                     now was trained on before",
+                    before.start, before.end, now.start, now.end
+                ));
             }
-            notes.push(format!(
-                "training was on {start}..{end} of the data and is now on {}..{}: what is held back for \
-                 validation now was trained on before",
-                now.start, now.end
-            ));
         }
         let (Some(before), Some(now)) = (&saved.samples, &self.samples) else {
             return notes;
@@ -100,18 +99,16 @@ impl Fingerprint {
         notes
     }
 
-    /// Which part of the contents is used by this and by the other one, where both are known: of each source
-    /// that both have.
-    pub(crate) fn parts_beside<'a>(
+    /// Which part of the data, or of each of its sources, `saved` used and which is used now, with its name,
+    /// where both are known. Both have the same contents, so their sources are in the same order.
+    pub(crate) fn parts_since<'a>(
         &'a self,
-        other: &'a Self,
-    ) -> impl Iterator<Item = (&'a Range<u64>, &'a Range<u64>)> {
-        let whole = self.part.as_ref().zip(other.part.as_ref());
-        let sources = self.sources.iter().filter_map(|(contents, part)| {
-            let (_, others) = other.sources.iter().find(|(others, _)| others == contents)?;
-            part.as_ref().zip(others.as_ref())
-        });
-        whole.into_iter().chain(sources)
+        saved: &'a Self,
+    ) -> impl Iterator<Item = (&'a str, &'a Range<u64>, &'a Range<u64>)> {
+        let whole = [(&self.name, &saved.part, &self.part)].into_iter();
+        let sources = saved.sources.iter().zip(&self.sources);
+        let all = whole.chain(sources.map(|((_, before), (name, now))| (name, before, now)));
+        all.filter_map(|(name, before, now)| Some((name.as_str(), before.as_ref()?, now.as_ref()?)))
     }
 
     /// Whether both give the same micro-batches.

@@ -41,8 +41,8 @@ impl DataSource for Fingerprinted {
         self.source.shapes_of(step, micro_batch)
     }
 
-    fn samples_of(&self, step: u64) -> Vec<(String, u64)> {
-        self.source.samples_of(step)
+    fn sequences_of(&self, step: u64) -> Vec<(String, u64)> {
+        self.source.sequences_of(step)
     }
 
     fn fingerprint(&self) -> Result<Fingerprint> {
@@ -107,8 +107,8 @@ impl DataSource for Summed {
         self.source.shapes_of(step, micro_batch)
     }
 
-    fn samples_of(&self, step: u64) -> Vec<(String, u64)> {
-        self.source.samples_of(step)
+    fn sequences_of(&self, step: u64) -> Vec<(String, u64)> {
+        self.source.sequences_of(step)
     }
 
     fn fingerprint(&self) -> Result<Fingerprint> {

@@ -43,9 +43,9 @@ pub trait DataSource: Send + Sync + 'static {
         self.shapes()
     }
 
-    /// How many samples a step takes from each of its sources, by their names, if it is made of several. The
-    /// default: nothing. A source around another one passes the call on.
-    fn samples_of(&self, _step: u64) -> Vec<(String, u64)> {
+    /// How many sequences a step takes from each of its sources, by their names, if it is made of several.
+    /// The default: nothing. A source around another one passes the call on.
+    fn sequences_of(&self, _step: u64) -> Vec<(String, u64)> {
         Vec::new()
     }
 

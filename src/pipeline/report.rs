@@ -95,24 +95,17 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// The evaluation over the targets of several ones.
-    ///
-    /// # Panics
-    /// When none is given.
-    pub fn of_all(each: impl IntoIterator<Item = Self>) -> Self {
-        let score = |one: Self| Score {
+    /// The evaluation over the targets of several ones. Its loss is NaN if they have no target.
+    pub fn of_all(each: &[Self]) -> Self {
+        if let [one] = each {
+            return *one;
+        }
+        let mut all = Score::default();
+        for one in each {
             // A mean without targets is NaN.
-            sum: if one.weight > 0.0 { one.loss * one.weight } else { 0.0 },
-            weight: one.weight,
-            metrics: one.metrics,
-        };
-        let mut each = each.into_iter();
-        let first = each.next().expect("there is one");
-        let Some(second) = each.next() else {
-            return first;
-        };
-        let mut all = score(first);
-        std::iter::once(second).chain(each).for_each(|one| all.add(score(one)));
+            let sum = if one.weight > 0.0 { one.loss * one.weight } else { 0.0 };
+            all.add(Score { sum, weight: one.weight, metrics: one.metrics });
+        }
         Self { loss: all.mean(), metrics: all.metrics, weight: all.weight }
     }
 }

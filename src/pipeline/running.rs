@@ -91,10 +91,10 @@ impl<S: Stage> Pipeline<S> {
         self.next_step
     }
 
-    /// How many samples a step takes from each source of the data: see
-    /// [`DataSource::samples_of`](crate::data::DataSource::samples_of).
-    pub(crate) fn samples_of(&self, step: u64) -> Vec<(String, u64)> {
-        self.plan.data.samples_of(step)
+    /// How many sequences a step takes from each source of the data: see
+    /// [`DataSource::sequences_of`](crate::data::DataSource::sequences_of).
+    pub(crate) fn sequences_of(&self, step: u64) -> Vec<(String, u64)> {
+        self.plan.data.sequences_of(step)
     }
 
     /// The schedule that the first replica runs.

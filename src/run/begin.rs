@@ -164,6 +164,12 @@ impl Run {
             _ => Ok(()),
         };
         agree(pipeline, kept)?;
+        let has_none = self.validation.as_ref().is_some_and(|validation| validation.sources.is_empty());
+        let has_data = match has_none {
+            true => Err(RunError::new("a validation has no data: give it a source").into()),
+            false => Ok(()),
+        };
+        agree(pipeline, has_data)?;
         let data = self.validation.as_ref().map(Validation::data).transpose();
         let data = agree(pipeline, data)?;
         let in_common = self.in_common(data.as_deref());

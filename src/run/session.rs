@@ -187,7 +187,7 @@ impl<S: Stage> Session<'_, S> {
             &report,
             [self.pipeline.replicas(), self.pipeline.shards()],
             may_be_stale,
-            (validation, self.pipeline.samples_of(report.step)),
+            (validation, self.pipeline.sequences_of(report.step)),
         )?;
         if self.rejoining.told.lines.is_new(report.step) {
             self.write(Task::Metrics, |writer| writer.line(&line));
@@ -253,7 +253,7 @@ impl<S: Stage> Session<'_, S> {
         for ValidationSource { name, source, micro_batches } in &validation.sources {
             each.push((name.clone(), self.pipeline.evaluate(Arc::clone(source), *micro_batches)?));
         }
-        let all = Evaluation::of_all(each.iter().map(|(_, one)| *one));
+        let all = Evaluation::of_all(&each.iter().map(|(_, one)| *one).collect::<Vec<_>>());
         if each.len() == 1 {
             each.clear();
         }

@@ -34,12 +34,8 @@ impl Validation {
     }
 
     /// A validation on several sources. The run also tells the loss of each. Its own loss is the mean over
-    /// the targets of all.
-    ///
-    /// # Panics
-    /// Without a source.
+    /// the targets of all. A run refuses a validation without a source.
     pub fn on_each(sources: Vec<ValidationSource>) -> Self {
-        assert!(!sources.is_empty(), "a validation has at least one source");
         Self { sources, every: 0 }
     }
 

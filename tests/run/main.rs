@@ -29,7 +29,9 @@ use passing::{Ones, PassOn};
 use pipewright::data::DataSource;
 use pipewright::error::{CheckpointError, RunError};
 use pipewright::id::MicroBatch;
-use pipewright::run::{Ended, Event, Forecast, Next, Resume, Run, RunDir, Task, Validation};
+use pipewright::run::{
+    Ended, Event, Forecast, Next, Resume, Run, RunDir, Task, Validation, ValidationSource,
+};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, MeanSquaredError};
 use pipewright::stages::models::Mlp;
@@ -127,6 +129,32 @@ impl Place {
 /// Two micro-batches of targets that are the numbers times this.
 fn validation(factor: f32) -> Validation {
     Validation::new(Arc::new(Times(factor))).micro_batches(2)
+}
+
+#[test]
+fn the_loss_on_several_sources_is_the_mean_over_their_targets_and_each_is_told() {
+    let place = Place::new();
+    let source = |name: &str, factor, micro_batches| ValidationSource {
+        name: name.to_owned(),
+        source: Arc::new(Times(factor)),
+        micro_batches,
+    };
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let note = Rc::clone(&told);
+    let validation = Validation::on_each(vec![source("double", 2.0, 1), source("triple", 3.0, 3)]);
+    let run = place.run().steps(2).validate(validation).on(move |event| {
+        if let Event::Validation { evaluation, sources, .. } = event {
+            note.borrow_mut().push((**evaluation, sources.to_vec()));
+        }
+    });
+    run.train(&mut pipeline()).expect("it trains");
+    let told = told.borrow();
+    let [(all, each)] = &told[..] else { panic!("one validation: {told:?}") };
+    let names: Vec<&str> = each.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["double", "triple"]);
+    assert_eq!((each[0].1.weight, each[1].1.weight, all.weight), (4.0, 12.0, 16.0));
+    assert_eq!(all.loss, (each[0].1.loss * 4.0 + each[1].1.loss * 12.0) / 16.0);
+    assert!(each[0].1.loss < each[1].1.loss, "it was trained to double");
 }
 
 /// All files in a folder, with their bytes.

@@ -24,6 +24,13 @@ fn a_run_that_keeps_no_checkpoint_is_refused() {
     );
 }
 
+#[test]
+fn a_validation_without_a_source_is_refused() {
+    let place = Place::new();
+    let error = refused(&place, place.run().steps(4).validate(Validation::on_each(Vec::new())));
+    assert_eq!(error.to_string(), "a validation has no data: give it a source");
+}
+
 /// Rows that grow wider once `good` evaluations have asked for their shapes.
 struct Widening {
     asked: AtomicUsize,

@@ -152,7 +152,7 @@ fn sources_are_mixed_by_their_shares_and_each_one_follows_its_own_order() {
     let mut taken: BTreeMap<String, u64> = BTreeMap::new();
     for step in 0..30 {
         let before = taken.clone();
-        for (name, samples) in mixture.samples_of(step) {
+        for (name, samples) in mixture.sequences_of(step) {
             *taken.entry(name).or_default() += samples;
         }
         let expected = [("short", 5), ("packed", 3), ("windows", 2), ("never", 0)];

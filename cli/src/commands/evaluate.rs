@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
         each.push((name, evaluation, begun.elapsed().as_secs_f64()));
     }
-    let all = Evaluation::of_all(each.iter().map(|(_, one, _)| *one));
+    let all = Evaluation::of_all(&each.iter().map(|(_, one, _)| *one).collect::<Vec<_>>());
     let seconds = each.iter().map(|(.., seconds)| seconds).sum();
     if each.len() == 1 {
         each.clear();

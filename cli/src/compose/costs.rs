@@ -18,8 +18,8 @@ use super::opened::LOOKED_AT;
 use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
-use super::{data, kinds_of_gpus, loss, model, optimizer};
-use crate::config::{Config, RecomputeBy};
+use super::{TrainingData, data, kinds_of_gpus, loss, model, optimizer};
+use crate::config::{Config, PackingBy, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
 use crate::profile::{self, Cpu, Measured, Settings, Subject, Work};
@@ -186,6 +186,7 @@ pub fn check_measurable(config: &Config) -> Result<()> {
 /// When the data cannot be opened. Also whatever stops a pipeline.
 pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
     let config = &to_measure(config)?;
+    let data = data(config)?;
     let place = measured_places(config)?.first().copied();
     // Where a copy cannot be timed now, it counts as one of the usual speed.
     let host = match place.unwrap_or_default().device {
@@ -195,16 +196,15 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
     Ok(Measured {
         settings: settings(config)?,
         machine: machine(config)?,
-        costs: profile::measure(|| subject(config), tell)?,
+        costs: profile::measure(|| subject(config, &data), tell)?,
         between: None,
         add: profile::addition(),
-        tokens: tokens(config)?,
+        tokens: data.mixture.as_deref().map(|mixture| tokens(config, mixture)).transpose()?,
         host,
     })
 }
 
-fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
-    let data = data(config)?;
+fn subject(config: &Config, data: &TrainingData) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
     Ok(Subject {
         model: model(config)?,
         ranks: unfitted(config)?.ranks(),
@@ -212,8 +212,8 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
         places: measured_places(config)?,
         micro_batches: config.pipeline.micro_batches,
         loss: loss(config)?,
-        work: data.mixture.map(work).transpose()?,
-        data: data.train,
+        work: data.mixture.clone().map(work).transpose()?,
+        data: Arc::clone(&data.train),
         optimizer: optimizer(config),
         selective: recomputed(config)? == Recompute::Selective,
         threads_per_rank: config.pipeline.threads_per_rank,
@@ -248,16 +248,14 @@ fn work(mixture: Arc<Mixture>) -> Result<Work> {
     Ok(Work { of_step: Box::new(of_step), usual })
 }
 
-/// The tokens of a mean micro-batch, where micro-batches differ.
-fn tokens(config: &Config) -> Result<Option<f64>> {
-    let Some(mixture) = data(config)?.mixture else {
-        return Ok(None);
-    };
+/// The tokens of a mean micro-batch.
+fn tokens(config: &Config, mixture: &Mixture) -> Result<f64> {
     let mut all = 0;
     for step in 0..LOOKED_AT {
-        all += mixture.filled(step)?[0];
+        let [tokens, _] = mixture.filled(step)?;
+        all += tokens;
     }
-    Ok(Some(all as f64 / LOOKED_AT as f64 / f64::from(config.pipeline.micro_batches)))
+    Ok(all as f64 / LOOKED_AT as f64 / f64::from(config.pipeline.micro_batches))
 }
 
 /// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone,
@@ -307,9 +305,10 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     add("data", &|key| differs && ["packing", "longer"].contains(&key));
     add("optimizer", &|key| ["kind", "groups"].contains(&key));
     if !config.data.sources.is_empty() {
-        let each = (0..config.data.sources.len()).map(|place| {
-            let one = config.of_source(place);
-            format!("{} of {:?}", one.data.share.unwrap_or(1.0), one.packing())
+        // How long sequences are depends on which sources they come from, and on how these are packed.
+        let each = config.data.sources.iter().map(|source| {
+            let share = source.share.unwrap_or(1.0);
+            format!("{share} {}", config.packing_of(source).map_or("at random places", PackingBy::name))
         });
         settings.insert("data.sources".to_owned(), each.collect::<Vec<_>>().join(", "));
     }

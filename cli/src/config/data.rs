@@ -135,6 +135,17 @@ pub enum PackingBy {
     Apart,
 }
 
+impl PackingBy {
+    /// Its word in a config.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Joined => "joined",
+            Self::Single => "single",
+            Self::Apart => "apart",
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "\"joined\", \"single\", \"apart\", true or false")]
 enum PackingForm {

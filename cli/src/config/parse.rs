@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::data::Data;
 use super::settings::Config;
-use super::tree::Tree;
+use super::tree::{SOURCES, Tree};
 use super::{check, keys, kinds, pretrained, read, sources};
 use crate::error::ConfigError;
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ impl Config {
         let source_origins;
         (data.sources, source_origins) = sources::read(tree)?.into_iter().unzip();
         if let Some((origin, _)) = &tree.sources {
-            origins.insert(sources::KEY.to_owned(), origin.clone());
+            origins.insert(SOURCES.to_owned(), origin.clone());
         }
         Ok(Self {
             model: read::section(tree, "model")?,

@@ -124,7 +124,7 @@ impl Config {
 
     /// How documents become sequences, in the config's word. Answers are learnt from chats, which have
     /// nothing to do with each other. Layers of a stack may not be able to keep them apart.
-    fn packing_by(&self, data: &Data) -> Option<PackingBy> {
+    pub(crate) fn packing_of(&self, data: &Data) -> Option<PackingBy> {
         let usual = match (data.loss_on, self.model.kind) {
             _ if !data.kind.has_documents() => None,
             (LossOn::Answers, kind) if kind != ModelKind::Stack => Some(PackingBy::Apart),
@@ -136,9 +136,9 @@ impl Config {
     /// Sets how the documents of each source become sequences, where that is not given.
     fn set_packing(&mut self) {
         if self.data.sources.is_empty() {
-            self.data.packing = self.packing_by(&self.data);
+            self.data.packing = self.packing_of(&self.data);
         }
-        let sources = self.data.sources.iter().map(|source| self.packing_by(source)).collect::<Vec<_>>();
+        let sources = self.data.sources.iter().map(|source| self.packing_of(source)).collect::<Vec<_>>();
         for (source, packing) in self.data.sources.iter_mut().zip(sources) {
             source.packing = packing;
         }
@@ -147,7 +147,7 @@ impl Config {
     /// How documents become sequences. `None`: nobody asks where documents end, and sequences are drawn at
     /// random places.
     pub fn packing(&self) -> Option<Packing> {
-        Some(match self.packing_by(&self.data)? {
+        Some(match self.packing_of(&self.data)? {
             PackingBy::Joined => Packing::Joined,
             PackingBy::Single => Packing::Single,
             PackingBy::Apart => Packing::Apart(self.data.longer),

@@ -7,18 +7,17 @@ use toml::Table;
 
 use super::data::Data;
 use super::settings::Config;
-use super::tree::{Entries, Tree, is_stronger};
+use super::tree::{Entries, SOURCES, Tree, is_stronger};
 use super::values::Paths;
 use super::{kinds, read};
 use crate::error::{ConfigError, Origin, Result};
-
-/// The key of the tables.
-pub(super) const KEY: &str = "data.sources";
 
 /// Keys of `[data]` that are no defaults for its sources.
 const OWN: [&str; 5] = ["path", "labels", "validation_path", "share", "name"];
 
 const OF_TOKENS: &str = "sources are of tokens: choose \"text\", \"tokens\", \"jsonl\" or \"parquet\"";
+
+const FOR_A_SOURCE: &str = "it is for a source: write it below a line [[data.sources]]";
 
 /// A source, and where its keys were set.
 pub(super) type Source = (Data, HashMap<String, Origin>);
@@ -38,7 +37,7 @@ pub(super) fn read(tree: &Tree) -> std::result::Result<Vec<Source>, ConfigError>
     }
     for key in ["share", "name", "labels"] {
         if let Some(entry) = tree.get("data", key).filter(|entry| !is_stronger(origin, &entry.origin)) {
-            let problem = Box::new("it is for a source: write it below a line [[data.sources]]".into());
+            let problem = Box::new(FOR_A_SOURCE.into());
             let origin = Some(entry.origin.clone());
             return Err(ConfigError::Value { origin, key: format!("data.{key}"), problem });
         }
@@ -48,7 +47,7 @@ pub(super) fn read(tree: &Tree) -> std::result::Result<Vec<Source>, ConfigError>
         if let Some(nested) = own.get("sources") {
             let problem = Box::new("a source has no sources itself: remove it".into());
             let origin = Some(nested.origin.clone());
-            return Err(ConfigError::Value { origin, key: KEY.to_owned(), problem });
+            return Err(ConfigError::Value { origin, key: SOURCES.to_owned(), problem });
         }
         let mut entries = own.clone();
         for (key, entry) in tree.section("data").filter(|(key, _)| !OWN.contains(key)) {
@@ -98,7 +97,7 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
         for (key, is_set) in
             [("data.share", config.data.share.is_some()), ("data.name", config.data.name.is_some())]
         {
-            config.require(!is_set, key, || "it is for a source: write it below a line [[data.sources]]")?;
+            config.require(!is_set, key, || FOR_A_SOURCE)?;
         }
         return Ok(());
     }
@@ -107,20 +106,20 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
         origin(key).is_some_and(|key| origin(other).is_some_and(|other| is_stronger(key, other)))
     };
     if !config.data.path.is_empty() {
-        if beats("data.path", KEY) {
+        if beats("data.path", SOURCES) {
             config.data.sources.clear();
             config.source_origins.clear();
             return Ok(());
         }
         config.require(
-            beats(KEY, "data.path"),
+            beats(SOURCES, "data.path"),
             "data.path",
             || "with [[data.sources]], each source has a path of its own: remove one of the two",
         )?;
         config.data.path = Paths::default();
     }
     if !config.data.validation_path.is_empty() {
-        let beats = beats("data.validation_path", KEY);
+        let beats = beats("data.validation_path", SOURCES);
         for source in 0..config.data.sources.len() {
             let own = &config.data.sources[source].validation_path;
             let one = config.of_source(source);
@@ -196,5 +195,5 @@ pub(super) fn check(config: &Config, each: &dyn Fn(&Config) -> Result<()>) -> Re
     let of_tokens = sources.is_empty() || !config.data.kind.has_images();
     config.require(of_tokens, "data.kind", || OF_TOKENS)?;
     let has_share = sources.is_empty() || sources.iter().any(|source| source.share != Some(0.0));
-    config.require(has_share, KEY, || "no source has a share above 0")
+    config.require(has_share, SOURCES, || "no source has a share above 0")
 }

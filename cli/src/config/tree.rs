@@ -13,8 +13,12 @@ use crate::error::{ConfigError, Origin};
 /// The prefix of environment variables that set a key: `PIPEWRIGHT_SECTION__KEY`.
 const PREFIX: &str = "PIPEWRIGHT_";
 
-/// The section and the key of tables that hold keys themselves.
-const SOURCES: (&str, &str) = ("data", "sources");
+/// The key whose tables hold keys themselves.
+pub(super) const SOURCES: &str = "data.sources";
+
+fn is_sources(section: &str, key: &str) -> bool {
+    SOURCES.split_once('.') == Some((section, key))
+}
 
 /// Whether a value from this source overrides one from the other: `--set` overrides the environment, which
 /// overrides a file, which overrides a model's folder.
@@ -94,7 +98,7 @@ impl Tree {
             keys::check_section(&section, &place)?;
             for (key, value) in contents {
                 let origin = origin_of(key.span().start);
-                if (&*section, &**key.get_ref()) == SOURCES {
+                if is_sources(&section, key.get_ref()) {
                     let tables = tables(value.into_inner(), &origin_of, &origin)?;
                     self.sources = (!tables.is_empty()).then_some((origin, tables));
                     continue;
@@ -143,10 +147,9 @@ impl Tree {
 
     fn add_text(&mut self, section: &str, key: &str, text: &str, origin: Origin) -> Result<(), ConfigError> {
         keys::check_section(section, &origin)?;
-        if (section, key) == SOURCES {
-            let value = DeValue::parse(text).map_err(|error| {
-                ConfigError::Other(format!("{origin}: data.sources: {}", error.message()))
-            })?;
+        if is_sources(section, key) {
+            let value = DeValue::parse(text)
+                .map_err(|error| ConfigError::Other(format!("{origin}: {SOURCES}: {}", error.message())))?;
             let tables = tables(value.into_inner(), &|_| origin.clone(), &origin)?;
             self.sources = (!tables.is_empty()).then_some((origin, tables));
             return Ok(());
@@ -172,7 +175,7 @@ fn tables(
 ) -> Result<Vec<Entries>, ConfigError> {
     let wrong = || {
         let problem = "expected tables, each with its keys below a line [[data.sources]]".into();
-        let (origin, key) = (Some(all.clone()), "data.sources".to_owned());
+        let (origin, key) = (Some(all.clone()), SOURCES.to_owned());
         ConfigError::Value { origin, key, problem: Box::new(problem) }
     };
     let DeValue::Array(values) = value else {

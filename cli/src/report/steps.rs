@@ -17,10 +17,10 @@ pub(super) struct Steps {
     pub(super) loss: Curves,
     /// The metrics of the loss, by their names.
     pub(super) metrics: BTreeMap<String, Curves>,
-    /// How many samples were taken from each source of data, if there are several.
-    pub(super) samples: BTreeMap<String, u64>,
-    /// The samples from all sources.
-    pub(super) all_samples: u64,
+    /// How many sequences were taken from each source of data, if there are several.
+    pub(super) sequences: BTreeMap<String, u64>,
+    /// The sequences from all sources.
+    pub(super) all_sequences: u64,
     pub(super) learning_rate: Series,
     pub(super) gradient_norm: Series,
     pub(super) rate: Series,
@@ -122,11 +122,11 @@ impl Steps {
                 curves.add(step, of_validation, value);
             }
         }
-        for (source, samples) in &line.samples {
-            self.all_samples = self.all_samples.saturating_add(*samples);
-            if self.samples.len() < METRICS || self.samples.contains_key(source) {
-                let all = self.samples.entry(source.clone()).or_default();
-                *all = all.saturating_add(*samples);
+        for (source, taken) in &line.sequences {
+            self.all_sequences = self.all_sequences.saturating_add(*taken);
+            if self.sequences.len() < METRICS || self.sequences.contains_key(source) {
+                let all = self.sequences.entry(source.clone()).or_default();
+                *all = all.saturating_add(*taken);
             }
         }
         self.seconds += line.seconds;

@@ -52,7 +52,7 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
     let rows = rows.into_iter().map(|(name, of)| (name, runs.iter().map(of).collect()));
     let mut rows: Vec<_> = rows.collect();
     rows.splice(3..3, metrics(runs));
-    rows.extend(samples(runs));
+    rows.extend(sequences(runs));
     table("Summary", runs, rows)
 }
 
@@ -71,12 +71,12 @@ fn metrics(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
 }
 
 /// How much was taken from each source of data, where there are several.
-fn samples(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
-    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.steps.samples.keys()).collect();
+fn sequences(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.steps.sequences.keys()).collect();
     let rows = names.into_iter().map(|name| {
         let taken = |run: &Record| {
-            let (samples, all) = (*run.steps.samples.get(name)?, run.steps.all_samples.max(1));
-            Some(format!("{}, {}", whole(samples), percent(samples as f64 / all as f64)))
+            let (own, all) = (*run.steps.sequences.get(name)?, run.steps.all_sequences.max(1));
+            Some(format!("{}, {}", whole(own), percent(own as f64 / all as f64)))
         };
         (format!("Sequences from {name}"), runs.iter().map(taken).collect())
     });

@@ -72,7 +72,7 @@ fn mixed() -> Place {
 
 /// The numbers of a run that do not depend on the time.
 fn numbers(place: &Place, run: &str) -> Vec<[serde_json::Value; 5]> {
-    let keys = ["loss", "grad_norm", "tokens", "samples", "validation_losses"];
+    let keys = ["loss", "grad_norm", "tokens", "sequences", "validation_losses"];
     place.lines(run).iter().map(|line| keys.map(|key| line[key].clone())).collect()
 }
 
@@ -87,8 +87,8 @@ fn sources_are_mixed_validated_one_by_one_and_resumed_exactly() {
         &["validation after 3 steps: loss", "\n  chats: loss ", "\n  short: loss ", "\n  book: loss "],
     );
     let whole = numbers(&place, "runs/mixed");
-    for [.., samples, _] in &whole {
-        assert_eq!(*samples, serde_json::json!({"chats": 5, "short": 3, "book": 2}));
+    for [.., sequences, _] in &whole {
+        assert_eq!(*sequences, serde_json::json!({"chats": 5, "short": 3, "book": 2}));
     }
     assert_eq!(whole[2][4].as_object().unwrap().len(), 3, "{:?}", whole[2]);
 
@@ -143,7 +143,9 @@ fn a_resumed_run_may_take_another_batch_at_any_step() {
         place.run_with(&more, &["pipeline.micro_batches=3", "pipeline.micro_batch_size=4"]).done();
         let taken: Vec<u64> = numbers(&place, "runs/mixed")
             .iter()
-            .map(|[.., samples, _]| samples.as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum())
+            .map(|[.., sequences, _]| {
+                sequences.as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum()
+            })
             .collect();
         let expected = [vec![10; at], vec![12; 9 - at]].concat();
         assert_eq!(taken, expected, "resumed after {at} steps");
@@ -159,10 +161,13 @@ fn a_resumed_run_does_not_train_on_what_a_source_held_back() {
         place.write("my.toml", config.replace("validation = 6", validation));
         place.run(&["train", "my.toml", "--resume", "--steps", "4"])
     };
-    has(&with("validation = 3").refused(), &["was trained on 0..34", "and training would now be on 0..37"]);
+    has(
+        &with("validation = 3").refused(),
+        &["was trained on 0..34 of `chats.jsonl`, and training would now be on 0..37"],
+    );
     has(
         &with("validation = 8").done().stdout(),
-        &["what is held back for validation now was trained on before"],
+        &["training was on 0..34 of `chats.jsonl` and is now on 0..32: what is held back for validation now"],
     );
 }
 
@@ -208,8 +213,8 @@ fn a_source_with_no_share_is_only_for_validation() {
     place.write("my.toml", config);
     let said = place.run(&["train", "my.toml", "--steps", "2"]).done().stdout();
     has(&said, &["book (share 0): ", "\n  book: loss "]);
-    for [.., samples, _] in numbers(&place, "runs/mixed") {
-        assert_eq!(samples.get("book"), None, "{samples}");
+    for [.., sequences, _] in numbers(&place, "runs/mixed") {
+        assert_eq!(sequences.get("book"), None, "{sequences}");
     }
 }
 

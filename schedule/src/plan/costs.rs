@@ -239,8 +239,8 @@ impl Costs {
 
     /// The same costs, where micro-batches are not equal. `work` has the work of each one of a batch,
     /// in mean micro-batches. The times of the costs are for a mean one, and the memory for the largest one.
-    /// A schedule with fewer micro-batches, as of a replica, takes some of them, evenly spread. Empty: all
-    /// are equal.
+    /// A schedule with fewer micro-batches, as of a replica, takes some of them, evenly spread, with the same
+    /// mean. Empty: all are equal.
     ///
     /// # Errors
     /// [`Error::Plan`] when a number is negative or not finite.
@@ -249,11 +249,17 @@ impl Costs {
         Ok(Self { work, ..self })
     }
 
-    /// How much work each of these many micro-batches is, beside a mean one.
+    /// How much work each of this number of micro-batches is, beside a mean one.
     pub(crate) fn work(&self, micro_batches: u32) -> Vec<f64> {
         let (all, count) = (self.work.len(), micro_batches as usize);
-        let each = (0..count).map(|micro_batch| self.work.get(micro_batch * all / count));
-        each.map(|work| work.copied().unwrap_or(1.0)).collect()
+        if all == 0 || count == all {
+            return self.work.iter().copied().chain(std::iter::repeat(1.0)).take(count).collect();
+        }
+        let some: Vec<f64> = (0..count).map(|micro_batch| self.work[micro_batch * all / count]).collect();
+        let mean = |work: &[f64]| work.iter().sum::<f64>() / work.len() as f64;
+        // Some of them are on average as much work as all.
+        let factor = mean(&self.work) / mean(&some);
+        some.into_iter().map(|work| if factor.is_finite() { work * factor } else { 1.0 }).collect()
     }
 
     /// The same costs, but what replicas send each other takes no time.

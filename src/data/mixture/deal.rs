@@ -85,11 +85,12 @@ impl Deal {
     /// more document.
     pub(super) fn cost(self, samples: &[Sample]) -> u64 {
         let length = self.length(samples);
-        samples.iter().map(|sample| self.cost_in(sample, length)).sum()
+        samples.iter().map(|sample| self.cost_in(sample, length)).fold(0, u64::saturating_add)
     }
 
     fn cost_in(self, sample: &Sample, length: usize) -> u64 {
-        sample.pairs + triangle(length - sample.length) + self.pairs_of_token * length as u64
+        let tokens = self.pairs_of_token.saturating_mul(length as u64);
+        tokens.saturating_add(sample.pairs + triangle(length - sample.length))
     }
 
     /// Samples of about the same length together. `samples` begin with the longest.
@@ -133,7 +134,7 @@ impl Deal {
             let length = self.length(&samples[start..=start]);
             let (mut end, mut cost) = (start, 0);
             while let Some(sample) = samples.get(end) {
-                cost += self.cost_in(sample, length);
+                cost = self.cost_in(sample, length).saturating_add(cost);
                 if cost > most || (end - start + 1) * length > self.rows * self.seq {
                     break;
                 }

@@ -204,17 +204,15 @@ impl Mixture {
         Ok(batches)
     }
 
-    /// A micro-batch of a step. After the last one, a row without a target follows.
-    fn batch(&self, step: u64, micro_batch: MicroBatch) -> Result<Dealt> {
-        let batch = self.dealt(step)?.get(micro_batch.index()).cloned();
-        let none = || Dealt { places: Vec::new(), length: self.deal.length(&[]), tokens: 0, cost: 0 };
-        Ok(batch.unwrap_or_else(none))
+    /// The shape of a micro-batch. After the last one, a row without a target follows.
+    fn dims(&self, batch: Option<&Dealt>) -> [usize; 2] {
+        batch.map_or([1, self.deal.length(&[])], Dealt::dims)
     }
 }
 
 impl Dealt {
     fn dims(&self) -> [usize; 2] {
-        [self.places.len().max(1), self.length]
+        [self.places.len(), self.length]
     }
 }
 
@@ -226,14 +224,16 @@ fn pairs(starts: &[u32]) -> u64 {
 
 impl DataSource for Mixture {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        let batch = self.batch(step, micro_batch)?;
-        let dims = batch.dims();
+        let dealt = self.dealt(step)?;
+        let batch = dealt.get(micro_batch.index());
+        let dims = self.dims(batch);
         let (mut input, mut target) = (Tensor::scratch_ids(&dims), Tensor::scratch_ids(&dims));
         input.ids_mut().fill(0);
         target.ids_mut().fill(IGNORED);
-        let rows = input.ids_mut().chunks_exact_mut(batch.length);
-        let rows = rows.zip(target.ids_mut().chunks_exact_mut(batch.length));
-        for (place, (input, target)) in batch.places.iter().zip(rows) {
+        let rows = input.ids_mut().chunks_exact_mut(dims[1]);
+        let rows = rows.zip(target.ids_mut().chunks_exact_mut(dims[1]));
+        let places = batch.map_or(&[][..], |batch| &batch.places);
+        for (place, (input, target)) in places.iter().zip(rows) {
             let (source, at, micro_batch) = self.sample(step, *place);
             let (tokens, targets) = source.micro_batch(at, micro_batch)?;
             input[..tokens.shape().last()].copy_from_slice(tokens.ids());
@@ -247,10 +247,13 @@ impl DataSource for Mixture {
         if !self.are_apart {
             return Ok(None);
         }
-        let batch = self.batch(step, micro_batch)?;
-        let mut all = Tensor::scratch_ids(&batch.dims());
+        let dealt = self.dealt(step)?;
+        let batch = dealt.get(micro_batch.index());
+        let dims = self.dims(batch);
+        let mut all = Tensor::scratch_ids(&dims);
         all.ids_mut().fill(0);
-        for (place, row) in batch.places.iter().zip(all.ids_mut().chunks_exact_mut(batch.length)) {
+        let places = batch.map_or(&[][..], |batch| &batch.places);
+        for (place, row) in places.iter().zip(all.ids_mut().chunks_exact_mut(dims[1])) {
             let (source, at, micro_batch) = self.sample(step, *place);
             let own = source.documents(at, micro_batch)?;
             let length = match &own {
@@ -273,10 +276,10 @@ impl DataSource for Mixture {
 
     fn shapes_of(&self, step: u64, micro_batch: MicroBatch) -> (Shape, Shape) {
         // A source that fails does so again when it is asked for the micro-batch, and says why.
-        let Ok(batch) = self.batch(step, micro_batch) else {
+        let Ok(dealt) = self.dealt(step) else {
             return self.shapes();
         };
-        let shape = Shape::ids(&batch.dims());
+        let shape = Shape::ids(&self.dims(dealt.get(micro_batch.index())));
         (shape, shape)
     }
 
@@ -317,14 +320,14 @@ impl DataSource for Mixture {
         let (contents, part, sources) = match each.as_mut_slice() {
             [one] => (one.contents, one.part.take(), Vec::new()),
             _ => {
-                let parts = each.into_iter().map(|print| (print.contents, print.part));
+                let parts = each.into_iter().map(|print| (print.name, print.part));
                 (contents.checksum(), None, parts.collect())
             }
         };
         Ok(Fingerprint { name: self.describe(), contents, batches, is_sample, part, samples, sources })
     }
 
-    fn samples_of(&self, step: u64) -> Vec<(String, u64)> {
+    fn sequences_of(&self, step: u64) -> Vec<(String, u64)> {
         if self.sources.len() == 1 {
             return Vec::new();
         }

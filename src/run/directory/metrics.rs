@@ -34,7 +34,7 @@ const NAMES: [&str; 16] = [
     "peak_bytes",
     "loss_step",
     "staleness",
-    "samples",
+    "sequences",
 ];
 
 /// The file of a run's numbers, and the losses for its picture.
@@ -123,9 +123,9 @@ pub struct MetricsLine {
     /// Only with several sources of data: the loss of a validation on each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub validation_losses: BTreeMap<String, f64>,
-    /// Only with several sources of data: how many samples the step took from each.
+    /// Only with several sources of data: how many sequences the step took from each.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub samples: BTreeMap<String, u64>,
+    pub sequences: BTreeMap<String, u64>,
     /// The metrics of the loss by their names, also the metrics of a validation.
     #[serde(flatten)]
     metrics: BTreeMap<String, Value>,
@@ -141,7 +141,7 @@ impl MetricsLine {
         report: &StepReport,
         [replicas, shards]: [u32; 2],
         may_be_stale: bool,
-        (validation, samples): (Option<&Validated>, Vec<(String, u64)>),
+        (validation, sequences): (Option<&Validated>, Vec<(String, u64)>),
     ) -> Result<Self> {
         let mut metrics = BTreeMap::new();
         add(&mut metrics, "", &report.metrics)?;
@@ -172,7 +172,7 @@ impl MetricsLine {
                 let each = validation.each.iter();
                 each.filter_map(|(name, one)| Some((name.clone(), of_targets(one.loss)?))).collect()
             }),
-            samples: samples.into_iter().collect(),
+            sequences: sequences.into_iter().collect(),
             metrics,
         })
     }

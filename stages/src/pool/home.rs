@@ -2,7 +2,7 @@
 //! home. `tests/interleavings/` runs this file with every order of what threads do, and with counts and a
 //! queue that `loom` can look into. So it takes those from the module above.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 
 use super::shelves::Shelves;
 use super::sync::Ordering::{AcqRel, Relaxed};
@@ -25,22 +25,9 @@ pub(crate) struct Block<M> {
 
 type Home<M> = ArrayQueue<Arc<Block<M>>>;
 
-/// Sums of sizes of blocks.
-#[derive(Clone, Copy, Default)]
-struct Sizes {
-    all: usize,
-    unused: usize,
-    most_used: usize,
-}
-
 /// One thread's unused blocks.
-///
-/// Micro-batches may have many shapes. So the pool never has more than about twice the memory that was ever
-/// in use at once: then a larger block serves too, and unused ones are freed.
 pub(crate) struct Pool<M> {
     shelves: Shelves<Arc<Block<M>>>,
-    /// The sizes of all blocks together, of those on the shelves, and the most that were in use.
-    sizes: Cell<Sizes>,
     /// Blocks that other threads have dropped. Only the pool keeps the queue alive, so a block that returns
     /// after the thread has ended is freed.
     home: OnceCell<Arc<Home<M>>>,
@@ -48,8 +35,7 @@ pub(crate) struct Pool<M> {
 
 impl<M> Pool<M> {
     pub(super) const fn new() -> Self {
-        let sizes = Cell::new(Sizes { all: 0, unused: 0, most_used: 0 });
-        Self { shelves: Shelves::new(), sizes, home: OnceCell::new() }
+        Self { shelves: Shelves::new(), home: OnceCell::new() }
     }
 
     /// An unused block of this size. If there is none, a larger one where the pool has enough memory, or else
@@ -61,34 +47,21 @@ impl<M> Pool<M> {
             while let Some(block) = home.pop() {
                 self.put(block);
             }
-            exact().or_else(|| self.larger(size)).or_else(|| {
+            exact().or_else(|| self.unused(|| self.shelves.take_larger(size))).or_else(|| {
+                if self.shelves.would_be_too_much(size) {
+                    self.shelves.clear();
+                }
                 let owners = AtomicUsize::new(1);
                 let block = Arc::new(Block { memory: make()?, size, owners, home: Arc::downgrade(home) });
-                self.count(|sizes| sizes.all += size);
+                self.shelves.made(size);
                 Some(block)
             })
         })
     }
 
-    /// If with one more block of this size the pool had too much memory: a block of up to twice this size. If
-    /// there is none, all unused blocks are freed.
-    fn larger(&self, size: usize) -> Option<Arc<Block<M>>> {
-        let Sizes { all, unused, most_used } = self.sizes.get();
-        if all + size <= 2 * most_used.max(all - unused + size) {
-            return None;
-        }
-        let block = self.unused(|| self.shelves.take_about(size));
-        if block.is_none() {
-            self.shelves.clear();
-            self.count(|sizes| (sizes.all, sizes.unused) = (sizes.all - sizes.unused, 0));
-        }
-        block
-    }
-
     /// A block from the shelves.
     fn unused(&self, take: impl Fn() -> Option<Arc<Block<M>>> + Copy) -> Option<Arc<Block<M>>> {
         let mut block = take()?;
-        self.count(|sizes| sizes.unused -= block.size);
         if Arc::get_mut(&mut block).is_none() {
             // A thread that has just given it up has not dropped its `Arc` yet. Perhaps another one is free.
             let other = self.unused(take);
@@ -99,15 +72,7 @@ impl<M> Pool<M> {
         Some(block)
     }
 
-    fn count(&self, change: impl FnOnce(&mut Sizes)) {
-        let mut sizes = self.sizes.get();
-        change(&mut sizes);
-        sizes.most_used = sizes.most_used.max(sizes.all - sizes.unused);
-        self.sizes.set(sizes);
-    }
-
     fn put(&self, block: Arc<Block<M>>) {
-        self.count(|sizes| sizes.unused += block.size);
         self.shelves.put(block.size, block);
     }
 

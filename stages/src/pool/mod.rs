@@ -6,6 +6,7 @@
 
 pub(crate) mod home;
 pub(crate) mod shelves;
+pub(crate) mod sizes;
 mod sync;
 
 use std::ops::{Deref, DerefMut};
@@ -19,6 +20,7 @@ use home::{drop_block, share_block};
 use sync::Arc;
 
 pub(crate) use shelves::Shelves;
+pub(crate) use sizes::Sizes;
 
 /// Memory for numbers. They start at a cache line, so that reads and writes of whole registers never touch
 /// two lines.

@@ -1,36 +1,69 @@
 //! Unused values of one thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use super::sizes::Sizes;
+
 /// Unused values of one thread, by size.
-pub(crate) struct Shelves<V>(RefCell<BTreeMap<usize, Vec<V>>>);
+pub(crate) struct Shelves<V> {
+    by_size: RefCell<BTreeMap<usize, Vec<V>>>,
+    /// Of the values that are here, and of those that were taken.
+    sizes: Cell<Sizes>,
+}
 
 impl<V> Shelves<V> {
     /// Empty shelves.
     pub(crate) const fn new() -> Self {
-        Self(RefCell::new(BTreeMap::new()))
+        Self { by_size: RefCell::new(BTreeMap::new()), sizes: Cell::new(Sizes::NONE) }
     }
 
     /// The value of this size that was put there last.
     pub(crate) fn take(&self, size: usize) -> Option<V> {
-        self.0.borrow_mut().get_mut(&size)?.pop()
+        let value = self.by_size.borrow_mut().get_mut(&size)?.pop()?;
+        self.count(|sizes| sizes.taken(size));
+        Some(value)
     }
 
-    /// The smallest value of at least this size, and of at most twice this size.
-    pub(crate) fn take_about(&self, size: usize) -> Option<V> {
-        let mut shelves = self.0.borrow_mut();
-        let mut about = shelves.range_mut(size..=size.saturating_mul(2));
-        about.find_map(|(_, values)| values.pop())
+    /// If one more value of this size would be too much: the smallest one of at least this size and at most
+    /// twice this size.
+    pub(crate) fn take_larger(&self, size: usize) -> Option<V> {
+        if !self.would_be_too_much(size) {
+            return None;
+        }
+        let mut by_size = self.by_size.borrow_mut();
+        let mut about = by_size.range_mut(size..=size.saturating_mul(2));
+        let (size, value) = about.find_map(|(size, values)| Some((*size, values.pop()?)))?;
+        drop(by_size);
+        self.count(|sizes| sizes.taken(size));
+        Some(value)
     }
 
-    /// Takes all values.
+    /// Whether one more value of this size would be too much: see [`Sizes`].
+    pub(crate) fn would_be_too_much(&self, size: usize) -> bool {
+        self.sizes.get().would_be_too_much(size)
+    }
+
+    /// Drops all values.
     pub(crate) fn clear(&self) {
-        self.0.borrow_mut().values_mut().for_each(Vec::clear);
+        self.by_size.borrow_mut().values_mut().for_each(Vec::clear);
+        self.count(Sizes::freed_unused);
+    }
+
+    /// Counts a new value of this size, which will be put here.
+    pub(crate) fn made(&self, size: usize) {
+        self.count(|sizes| sizes.made(size));
     }
 
     /// Puts a value of this size there.
     pub(crate) fn put(&self, size: usize, what: V) {
-        self.0.borrow_mut().entry(size).or_default().push(what);
+        self.by_size.borrow_mut().entry(size).or_default().push(what);
+        self.count(|sizes| sizes.put(size));
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Sizes)) {
+        let mut sizes = self.sizes.get();
+        change(&mut sizes);
+        self.sizes.set(sizes);
     }
 }

@@ -17,8 +17,8 @@ use crate::tensor::Bytes;
 /// The numbers of a value that was kept on a GPU, while they are not there: on their way to the host, there,
 /// or on their way back. What is kept on the host is left as it is.
 ///
-/// The memory of the host is used again for later values of the same size. A value that is dropped before it
-/// [came back](Offloaded::finish) gives back all that it has.
+/// The memory of the host is used again for later values of the same size, or of about the same size. A value
+/// that is dropped before it [came back](Offloaded::finish) gives back all that it has.
 #[derive(Debug)]
 pub struct Offloaded {
     gpu: Rc<Gpu>,
@@ -70,13 +70,20 @@ impl Offloaded {
     }
 
     fn room_of(&self, bytes: usize) -> Result<Room> {
-        if let Some(room) = self.gpu.offloads()?.rooms.take(bytes) {
+        let offloads = self.gpu.offloads()?;
+        if let Some(room) = offloads.rooms.take(bytes).or_else(|| offloads.rooms.take_larger(bytes)) {
             return Ok(room);
         }
-        Ok(Room {
-            host: Pinned::new(bytes).map_err(|error| error.wanted_for(Purpose::Offload))?,
-            copied: Event::new(false)?,
-        })
+        if offloads.rooms.would_be_too_much(bytes) {
+            // Copies that began earlier may still read or write rooms that are free.
+            offloads.stream(Direction::Out).synchronize()?;
+            offloads.stream(Direction::Back).synchronize()?;
+            offloads.rooms.clear();
+        }
+        let host = Pinned::new(bytes).map_err(|error| error.wanted_for(Purpose::Offload))?;
+        let room = Room { size: bytes, host, copied: Event::new(false)? };
+        offloads.rooms.made(bytes);
+        Ok(room)
     }
 
     /// How many bytes left the device.
@@ -161,11 +168,10 @@ impl Drop for Offloaded {
         let _ = self.settle();
         let Ok(offloads) = self.gpu.offloads() else { return };
         let mut blocks = std::mem::take(&mut self.blocks);
-        let bytes = blocks.last().map_or(0, |last| last.start + last.bytes.next_multiple_of(GRAIN));
         blocks.clear();
         offloads.lists.borrow_mut().push(blocks);
         if let Some(room) = self.room.take() {
-            offloads.rooms.put(bytes, room);
+            offloads.rooms.put(room.size, room);
         }
     }
 }

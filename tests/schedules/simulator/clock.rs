@@ -10,7 +10,8 @@ pub(crate) type Times = BTreeMap<Action, (f64, f64)>;
 pub(crate) struct Clock<'a> {
     pub(crate) schedule: &'a Schedule,
     pub(crate) costs: &'a [StageCost],
-    /// How much work the micro-batches of a batch are: a replica's are evenly spread among them.
+    /// How much work the micro-batches of a batch are. A replica has some of them, evenly spread, which
+    /// have the same mean.
     pub(crate) work: &'a [f64],
     pub(crate) comm: f64,
     pub(crate) links: LinkKind,
@@ -88,7 +89,10 @@ impl Clock<'_> {
     fn time(&self, pass: Pass, cell: Cell) -> f64 {
         let cost = self.costs[cell.stage.index()];
         let count = self.schedule.micro_batches() as usize;
-        let work = self.work[cell.micro_batch.index() * self.work.len() / count];
+        let of = |micro_batch: usize| self.work[micro_batch * self.work.len() / count];
+        let sum: f64 = self.work.iter().sum();
+        let own: f64 = (0..count).map(of).sum();
+        let work = of(cell.micro_batch.index()) * (sum / self.work.len() as f64) / (own / count as f64);
         work * match pass {
             Pass::Forward => cost.forward,
             Pass::Backward => cost.backward_input + cost.backward_weight,

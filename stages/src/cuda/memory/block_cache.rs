@@ -22,6 +22,7 @@ use crate::cuda::driver;
 use crate::cuda::driver::{Event, Ptr, Stream};
 use crate::cuda::failure::failed;
 use crate::error::Result;
+use crate::pool::Sizes;
 
 /// How many blocks can wait in a thread's queue of returned blocks. One more is freed.
 const ON_THE_WAY: usize = 4096;
@@ -100,18 +101,15 @@ struct Rows {
     by_kind: BTreeMap<Kind, Row>,
     /// How often a block has come back.
     returns: u64,
-    /// The bytes of all blocks of the thread, of the unused ones, and the most that were in use.
-    all: usize,
-    unused: usize,
-    most_used: usize,
+    /// In bytes.
+    sizes: Sizes,
 }
 
 impl Rows {
     /// Counts a block that is in use from now on.
-    fn begins(&mut self, block: Option<(u64, Arc<Block>)>) -> Option<Arc<Block>> {
+    fn taken(&mut self, block: Option<(u64, Arc<Block>)>) -> Option<Arc<Block>> {
         let (_, block) = block?;
-        self.unused = self.unused.saturating_sub(block.kind().1);
-        self.most_used = self.most_used.max(self.all.saturating_sub(self.unused));
+        self.sizes.taken(block.bytes);
         Some(block)
     }
 }
@@ -179,17 +177,12 @@ impl Shelf {
                 _ => None,
             },
         };
-        Ok(rows.begins(next))
+        Ok(rows.taken(next))
     }
 
-    /// Frees all unused blocks if with one more of this size the thread would have more than twice what it
-    /// ever used at once. Micro-batches may have many shapes, and the blocks of most of them are unused.
+    /// Frees all unused blocks if a new one of this size would be too much: see [`Sizes`].
     pub(crate) fn make_room(&self, bytes: usize) -> Result<()> {
-        let mut rows = self.0.rows.lock();
-        let used = rows.all.saturating_sub(rows.unused) + bytes;
-        rows.most_used = rows.most_used.max(used);
-        let is_too_much = rows.all + bytes > 2 * rows.most_used;
-        drop(rows);
+        let is_too_much = self.0.rows.lock().sizes.would_be_too_much(bytes);
         if is_too_much { self.clear() } else { Ok(()) }
     }
 
@@ -204,7 +197,7 @@ impl Shelf {
         let mut rows = self.0.rows.lock();
         let row = rows.by_kind.get_mut(&kind);
         let oldest = row.and_then(|row| row.awaited.pop_front());
-        let oldest = rows.begins(oldest);
+        let oldest = rows.taken(oldest);
         drop(rows);
         oldest.map(|block| block.make_wait(stream).map(|()| block)).transpose()
     }
@@ -237,7 +230,10 @@ impl Shelf {
         for block in other.take(returns) {
             match block.is_done() {
                 Ok(true) => block.free_by(self.home()),
-                _ => other.put(block),
+                _ => {
+                    other.rows.lock().sizes.made(block.bytes);
+                    other.put(block);
+                }
             }
         }
         Ok(())
@@ -263,9 +259,7 @@ impl Blocks {
             row.ready.drain(..ready).chain(row.awaited.drain(..awaited))
         });
         let taken: Vec<_> = taken.map(|(_, block)| block).collect();
-        let bytes: usize = taken.iter().map(|block| block.kind().1).sum();
-        rows.all = rows.all.saturating_sub(bytes);
-        rows.unused = rows.unused.saturating_sub(bytes);
+        taken.iter().for_each(|block| rows.sizes.freed(block.bytes));
         taken
     }
 
@@ -279,7 +273,7 @@ impl Blocks {
     fn put(&self, block: Arc<Block>) {
         let mut rows = self.rows.lock();
         rows.returns += 1;
-        rows.unused += block.kind().1;
+        rows.sizes.put(block.bytes);
         let number = rows.returns;
         let row = rows.by_kind.entry(block.kind()).or_default();
         match block.is_used_elsewhere() {
@@ -311,7 +305,7 @@ impl Block {
             // SAFETY: the memory was just allocated, and nobody has used it.
             unsafe { driver::free(at, device) };
         })?;
-        shelf.0.rows.lock().all += bytes;
+        shelf.0.rows.lock().sizes.made(bytes);
         Ok(Arc::new(Self {
             at,
             bytes,

@@ -34,6 +34,8 @@ pub(crate) struct Offloads {
 /// Page-locked memory for what is kept of one micro-batch.
 #[derive(Debug)]
 pub(crate) struct Room {
+    /// In bytes.
+    pub(crate) size: usize,
     pub(crate) host: Pinned,
     pub(crate) copied: Event,
 }

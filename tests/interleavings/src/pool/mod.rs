@@ -4,6 +4,8 @@
 mod home;
 #[path = "../../../../stages/src/pool/shelves.rs"]
 mod shelves;
+#[path = "../../../../stages/src/pool/sizes.rs"]
+mod sizes;
 
 mod threads;
 
