@@ -49,12 +49,11 @@ impl Deal {
     /// The micro-batches of a step. All samples have a place in them. There are fewer micro-batches if there
     /// are fewer samples.
     ///
-    /// Two ways are compared, and the one with the cheaper most expensive micro-batch is taken. In the first
+    /// Two ways are compared, and the one whose most expensive micro-batch costs less is taken. In the first
     /// one, samples of about the same length come together, more of them where they are short. It is good if
-    /// lengths differ. In the second one, each micro-batch has the same number of samples, and each sample,
-    /// the one with the most pairs first, comes to the micro-batch that is the cheapest so far (Graham,
-    /// "Bounds on multiprocessing timing anomalies", 1969). It is good if only the documents in a sample
-    /// differ.
+    /// lengths differ. In the second one, each micro-batch has the same number of samples. The sample with the
+    /// most pairs goes first, and each goes to the micro-batch that is the cheapest so far (Graham, "Bounds on
+    /// multiprocessing timing anomalies", 1969). It is good if only the documents in a sample differ.
     pub(super) fn micro_batches(self, mut samples: Vec<Sample>) -> Vec<Dealt> {
         samples.sort_by_key(|sample| (Reverse(sample.length), sample.place));
         let lengths = self.by_length(&samples);
