@@ -51,9 +51,10 @@ impl Deal {
     ///
     /// Two ways are compared, and the one whose most expensive micro-batch costs less is taken. In the first
     /// one, samples of about the same length come together, more of them where they are short. It is good if
-    /// lengths differ. In the second one, each micro-batch has the same number of samples. The sample with the
-    /// most pairs goes first, and each goes to the micro-batch that is the cheapest so far (Graham, "Bounds on
-    /// multiprocessing timing anomalies", 1969). It is good if only the documents in a sample differ.
+    /// lengths differ. In the second one, each micro-batch has the same number of samples. The sample with
+    /// the most pairs goes first, and each goes to the micro-batch that is the cheapest so far (Graham,
+    /// "Bounds on multiprocessing timing anomalies", 1969). It is good if only the documents in a sample
+    /// differ.
     pub(super) fn micro_batches(self, mut samples: Vec<Sample>) -> Vec<Dealt> {
         samples.sort_by_key(|sample| (Reverse(sample.length), sample.place));
         let lengths = self.by_length(&samples);
