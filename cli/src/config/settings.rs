@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use pipewright::data::{LossOn, Packing};
+use pipewright::data::{Longer, LossOn, Packing};
 use pipewright::groups::GradientGroups;
 use pipewright::stages::{Shard, Sharding};
 use serde::Serialize;
@@ -133,14 +133,19 @@ impl Config {
         data.packing.or(usual)
     }
 
-    /// Sets how the documents of each source become sequences, where that is not given.
+    /// Sets how the documents of each source become sequences, where that is not given. What is said of
+    /// longer documents counts only where they are kept apart.
     fn set_packing(&mut self) {
-        if self.data.sources.is_empty() {
-            self.data.packing = self.packing_of(&self.data);
-        }
-        let sources = self.data.sources.iter().map(|source| self.packing_of(source)).collect::<Vec<_>>();
-        for (source, packing) in self.data.sources.iter_mut().zip(sources) {
-            source.packing = packing;
+        let packings: Vec<_> = self.all_data().iter().map(|data| self.packing_of(data)).collect();
+        let all = match self.data.sources.is_empty() {
+            true => std::slice::from_mut(&mut self.data),
+            false => &mut self.data.sources,
+        };
+        for (data, packing) in all.iter_mut().zip(packings) {
+            data.packing = packing;
+            if packing != Some(PackingBy::Apart) {
+                data.longer = Longer::default();
+            }
         }
     }
 

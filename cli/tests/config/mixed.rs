@@ -1,6 +1,6 @@
 //! Several sources of data: the tables `[[data.sources]]`.
 
-use pipewright::data::{LossOn, Packing, Share};
+use pipewright::data::{Longer, LossOn, Packing, Share};
 use pipewright_cli::config::DataKind;
 
 use super::*;
@@ -88,6 +88,23 @@ fn what_a_stronger_source_of_settings_says_of_data_is_for_all_sources() {
         let kinds = kinds.data.sources.iter().map(|source| source.kind).collect::<Vec<_>>();
         assert_eq!(kinds, [DataKind::Jsonl, DataKind::Jsonl, DataKind::Text]);
     }
+}
+
+#[test]
+fn what_data_says_of_longer_documents_is_for_the_sources_that_keep_them_apart() {
+    let with = |sets: &[&str]| with_sets(MIXED, sets);
+    // Chats are kept apart, as only answers are learnt, and `wiki` is not.
+    let config = with(&["data.longer=refuse"]).unwrap();
+    let longer = config.data.sources.iter().map(|source| source.longer);
+    assert_eq!(longer.collect::<Vec<_>>(), [Longer::Refuse; 3]);
+    let saved = config.resolved_toml().unwrap();
+    assert_eq!(parse(&saved).unwrap().resolved_toml().unwrap(), saved);
+    has(
+        &refused(with(&["data.longer=refuse", "data.packing=joined"])),
+        &["--set: data.longer: only documents"],
+    );
+    let own = MIXED.replace("name = 'wiki'", "longer = 'refuse'");
+    has(&refused(parse(&own)), &["my.toml:14: data.longer: only documents that are kept apart"]);
 }
 
 #[test]

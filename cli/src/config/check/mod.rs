@@ -51,6 +51,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     bounds(config)?;
     limits::check(config)?;
     limits::check_model(config)?;
+    longer(config)?;
     match config.data.sources.is_empty() {
         true => data(config)?,
         false => sources::check(config, &|one| bounds(one).and_then(|()| data(one)))?,
@@ -83,13 +84,28 @@ fn bounds(config: &Config) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what is said of longer documents where none are kept apart.
+fn longer(config: &Config) -> Result<()> {
+    let are_apart = |one: &Config| matches!(one.packing(), Some(Packing::Apart(_)));
+    let mut all: Vec<Config> = (0..config.data.sources.len()).map(|place| config.of_source(place)).collect();
+    if all.is_empty() {
+        all.push(config.clone());
+    }
+    // What `[data]` says is for those sources that keep documents apart.
+    let some_are = all.iter().any(are_apart);
+    let is_of_all = |one: &Config| one.origins.get(LONGER) == config.origins.get(LONGER);
+    let mut unused = all.iter().filter(|one| one.data.longer != Longer::Cut && !are_apart(one));
+    unused.find(|one| !(some_are && is_of_all(one))).map_or(Ok(()), |one| {
+        Err(one.refuse(
+            LONGER,
+            "only documents that are kept apart can be left out or refused: set data.packing to \"apart\"",
+        ))
+    })
+}
+
+const LONGER: &str = "data.longer";
+
 fn data(config: &Config) -> Result<()> {
-    let longer_counts =
-        config.data.longer == Longer::Cut || matches!(config.packing(), Some(Packing::Apart(_)));
-    config.require(longer_counts, "data.longer", || {
-        "only documents that are kept apart can be left out or refused: set data.packing to \"apart\""
-            .to_owned()
-    })?;
     let data = &config.data;
     let takes_images = !config.reads_tokens();
     config.require(takes_images == data.kind.has_images(), "data.kind", || {
