@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Reads the machine code of every GPU kernel, and compares what matters in it with a table in the repository.
 
-    scripts/machine_code.py            ends with 1, and with a diff, if the table is out of date or a kernel spills
+    scripts/machine_code.py            ends with 1, and with a diff, if the table is out of date, a kernel spills registers, or
+                                       it has no loads or stores of 16 bytes
     scripts/machine_code.py --write    writes the table anew
 
 Needs no GPU: the compiler (NVRTC) and NVIDIA's tools for its output come from pip, in these versions. Other versions
@@ -32,6 +33,17 @@ RESERVED = 1024
 
 # Registers that go to memory once, before and after the loop, and not in it.
 ALLOWED = {("sm_100a", "attention_backward_kv_64_bf16")}
+
+# Kernels that load or store narrowly throughout, and why. Any other has loads and stores of 16 bytes.
+NARROW = {
+    "_any": "heads of any width",
+    "attention_next|attention_keep": "one token at a time",
+    "attention_delta|cross_entropy_(score|groups)|experts_scores": "a few numbers for each row",
+    "moments|slopes|sum_|_sums|add_rows|find_difference": "sums",
+    "global_average|max_pool|windows": "images lie in planes of any size",
+    "clear_gradients|trial_numbers": "they load nothing",
+    "dropout_columns|repeat_row": "some columns of short rows",
+}
 
 ABOUT = """\
 What the compiler makes of each GPU kernel. `scripts/machine_code.py --write` makes this table, and CI compares it.
@@ -145,6 +157,12 @@ def row(architecture, name, usage, counts, dynamic):
     return [name, *map(str, values)]
 
 
+def is_narrow(line):
+    """Whether no load, or no store, of this row of the table has 16 bytes."""
+    copies, loads, stores = (int(cell.split("/")[0]) for cell in line[-3:])
+    return copies + loads == 0 or stores == 0
+
+
 def section(architecture):
     cubin = CUBINS / f"{architecture}.cubin"
     dynamic = dict(line.split() for line in (CUBINS / "dynamic_shared").read_text().splitlines())
@@ -158,7 +176,9 @@ def section(architecture):
     title = f"{architecture} ({SHARED[architecture][1]})"
     spilling = [f"{architecture}: {line[0]} spills registers" for line in rows
                 if line[7] != "0" and (architecture, line[0]) not in ALLOWED]
-    return "\n".join(["", text([title, *HEAD]), *map(text, rows), ""]), spilling
+    narrow = [f"{architecture}: {line[0]} has no loads, or no stores, of 16 bytes" for line in rows
+              if is_narrow(line) and not re.search("|".join(NARROW), line[0])]
+    return "\n".join(["", text([title, *HEAD]), *map(text, rows), ""]), spilling + narrow
 
 
 def main():
@@ -176,10 +196,10 @@ def main():
     elif now != then:
         sys.stdout.writelines(difflib.unified_diff(then.splitlines(True), now.splitlines(True), "table", "now", n=0))
         print(f"{TABLE.relative_to(ROOT)} is out of date. Is the change right? Then scripts/machine_code.py --write")
-    spilling = [line for _, lines in sections for line in lines]
-    for line in spilling:
+    slow = [line for _, lines in sections for line in lines]
+    for line in slow:
         print(line)
-    sys.exit(1 if spilling or (now != then and not is_written) else 0)
+    sys.exit(1 if slow or (now != then and not is_written) else 0)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ use crate::shape::{Kind, Shape};
 use crate::shards::{Division, Shard, Sharding, Team};
 use crate::tensor::Tensor;
 
-/// The most threads that share a row of logits. Two such blocks fit on a multiprocessor.
-const ROW_THREADS: usize = 512;
-/// The most bytes of a row of logits that its block keeps in shared memory: so that two blocks fit.
-const KEPT: usize = 110 << 10;
+/// The most threads that share a row of logits, if two blocks fit on a multiprocessor, and if one does.
+const ROW_THREADS: [usize; 2] = [512, 1024];
+/// The most bytes of a row of logits that a block may keep in shared memory so that two blocks fit.
+const KEPT_BY_TWO: usize = 110 << 10;
 /// The bytes of shared memory that a block has besides the row, at most.
 const REST: usize = 2 << 10;
 
@@ -118,15 +118,14 @@ impl CrossEntropy {
             return gpu.sum_doubles(place, scratch.at(), rows, 3);
         }
         let (at, dtype) = (logits.at_mut(gpu)?, logits.dtype());
-        let eights = classes.div_ceil(8);
-        // The row is written as whole eights.
-        let row = 8 * eights * dtype.bytes();
-        let is_kept = gradient && row <= KEPT.min(gpu.most_shared() - REST);
-        let grid = Grid {
-            shared: if is_kept { row as u32 } else { 0 },
-            ..Grid::row(rows, eights.next_multiple_of(32).min(ROW_THREADS) as u32)
-        };
-        let args = args![at, &ids, &scratch, classes, ignored, self.smoothing, u32::from(is_kept)];
+        // Rows are kept as whole eights.
+        let (eights, eight) = (classes.div_ceil(8), 8 * dtype.bytes());
+        let most = gpu.most_shared() - REST;
+        let fits_twice = eights * eight <= KEPT_BY_TWO;
+        let kept = if gradient { eights.min(most / eight) } else { 0 };
+        let threads = eights.next_multiple_of(32).min(ROW_THREADS[usize::from(!fits_twice)]);
+        let grid = Grid { shared: (kept * eight) as u32, ..Grid::row(rows, threads as u32) };
+        let args = args![at, &ids, &scratch, classes, ignored, self.smoothing, 8 * kept];
         let name = match gradient {
             true => kernel!(dtype, "cross_entropy"),
             false => kernel!(dtype, "cross_entropy_score"),

@@ -42,18 +42,30 @@ inline Softmax of_block(Softmax softmax) {
     return {largest, block_sum(softmax.sum * expf(softmax.largest - largest))};
 }
 
+// Eight numbers from each address, with all loads in flight at once.
+template <class T>
+void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&x)[2][8], bool whole) {
+    load_both(from[0], counts[0], x[0], from[1], counts[1], x[1], whole);
+}
+template <class T>
+void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&x)[1][8], bool whole) {
+    load_some(from[0], counts[0], whole, x[0]);
+}
+
 // Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
 // summed loss: softmax minus the target. A share of the target, `smoothing`, is spread over all classes. Rows
 // whose target is `ignored` get zeros; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole
-// warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient. With
-// `keeps`, it keeps the row in dynamic shared memory in between; each thread reads what it wrote there
+// warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient. In between,
+// it keeps the first `keeps` numbers in dynamic shared memory, whole eights; each thread reads what it wrote there
 // itself. A row is right if its target is the first of the largest logits, as on the CPU.
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored,
-                   float smoothing, bool keeps) {
+                   float smoothing, unsigned keeps) {
+    // A thread has so many times eight numbers at once: 32 bytes.
+    const int PARTS = 4 / sizeof(T);
     u64 row = blockIdx.x;
     T* numbers = logits + row * classes;
-    T* kept = keeps ? (T*)dynamic_shared() : numbers;
+    T* kept = (T*)dynamic_shared();
     unsigned target = targets[row];
     bool counted = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
     unsigned apart = 8 * blockDim.x;
@@ -63,20 +75,21 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
     float apart_sum = 0.0f;
     bool above = false;
     if (counted) {
-        for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
-            float x[2][8];
-            unsigned firsts[2] = {first, first + apart};
-            unsigned counts[2] = {some_of_8(firsts[0], classes), some_of_8(firsts[1], classes)};
-            load_both(numbers + firsts[0], counts[0], x[0], numbers + firsts[1], counts[1], x[1], whole);
-            for (int part = 0; part < 2; ++part) {
-                if (GRAD && keeps) store_some(kept + firsts[part], counts[part], whole, x[part]);
+        for (unsigned first = 8 * threadIdx.x; first < classes; first += PARTS * apart) {
+            float x[PARTS][8];
+            const T* from[] = {numbers + first, numbers + first + apart};
+            unsigned counts[] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
+            load_parts(from, counts, x, whole);
+            for (int part = 0; part < PARTS; ++part) {
+                unsigned start = first + part * apart;
+                if (GRAD && start < keeps) store_some(kept + start, counts[part], whole, x[part]);
                 // Always, although only smoothing needs it: with a branch here the loop's arrays go to
                 // memory.
                 for (int i = 0; i < 8; ++i) apart_sum += i < counts[part] ? x[part][i] - logit : 0.0f;
                 for (int i = 0; i < 8; ++i)
                     if (i >= counts[part]) x[part][i] = bits_to_float(0xff800000u);
                 float largest = largest_of(x[part]);
-                if (!above && largest >= logit) above = is_above(x[part], firsts[part], logit, target);
+                if (!above && largest >= logit) above = is_above(x[part], start, logit, target);
                 take<T>(part == 0 ? softmax : other, x[part], largest);
             }
         }
@@ -95,33 +108,36 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
     }
     if (!GRAD) return;
     float scale = 1.0f / softmax.sum, minus = smoothing / (float)classes;
-    for (unsigned first = 8 * threadIdx.x; first < classes; first += 2 * apart) {
-        float x[2][8];
-        unsigned counts[2] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
-        load_both(kept + first, counts[0], x[0], kept + first + apart, counts[1], x[1], whole);
-        for (int part = 0; part < 2; ++part) {
+    for (unsigned first = 8 * threadIdx.x; first < classes; first += PARTS * apart) {
+        float x[PARTS][8];
+        unsigned starts[] = {first, first + apart};
+        const T* from[] = {first < keeps ? kept + first : numbers + first,
+                           starts[1] < keeps ? kept + starts[1] : numbers + starts[1]};
+        unsigned counts[] = {some_of_8(first, classes), some_of_8(starts[1], classes)};
+        load_parts(from, counts, x, whole);
+        for (int part = 0; part < PARTS; ++part) {
             for (int i = 0; i < 8; ++i) {
                 float& number = x[part][i];
                 number = exp_of<T>(number - softmax.largest) * scale - minus;
-                if (first + part * apart + i == target) number -= 1.0f - smoothing;
+                if (starts[part] + i == target) number -= 1.0f - smoothing;
                 if (!counted) number = 0.0f;
             }
-            store_some(numbers + first + part * apart, counts[part], whole, x[part]);
+            store_some(numbers + starts[part], counts[part], whole, x[part]);
         }
     }
 }
 
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void __launch_bounds__(512, 2)                                             \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
         cross_entropy##SUFFIX(T* logits, const unsigned* targets, double* scores, unsigned classes,  \
                               u64 ignored, float smoothing, unsigned keeps) {                        \
-        cross_entropy<true>(logits, targets, scores, classes, ignored, smoothing, keeps != 0);       \
+        cross_entropy<true>(logits, targets, scores, classes, ignored, smoothing, keeps);            \
     }                                                                                                \
-    extern "C" __global__ void __launch_bounds__(512, 2)                                             \
+    extern "C" __global__ void __launch_bounds__(1024)                                               \
         cross_entropy_score##SUFFIX(T* logits, const unsigned* targets, double* scores,              \
                                     unsigned classes, u64 ignored, float smoothing,                  \
                                     unsigned keeps) {                                                \
-        cross_entropy<false>(logits, targets, scores, classes, ignored, smoothing, keeps != 0);      \
+        cross_entropy<false>(logits, targets, scores, classes, ignored, smoothing, keeps);           \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

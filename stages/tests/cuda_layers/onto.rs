@@ -7,8 +7,8 @@ use super::*;
 
 const ROWS: usize = 19;
 /// Rows of each form of the norms' kernels: of a warp with one to four times eight numbers a thread, of some
-/// warps, and of a block.
-const WIDTHS: [usize; 8] = [8, 264, 768, 1024, 100, 1032, 4096, 4100];
+/// warps with one or two times eight, and of a block.
+const WIDTHS: [usize; 11] = [8, 264, 768, 1024, 100, 1032, 4096, 4100, 5120, 8196, 8200];
 
 /// `a + b`, in this format.
 fn sum(a: &[f32], b: &[f32], dtype: DType) -> Vec<f32> {

@@ -110,10 +110,21 @@ inline void load_all(const float* from, float (&x)[8]) {
     }
 }
 
+// An assignment would be made of narrow stores where the compiler puts two branches together.
+inline void store_quad(void* to, const Quad& quad) {
+#if defined(PIPEWRIGHT_HOST)
+    *(Quad*)to = quad;
+#else
+    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "r"(quad.word[0]), "r"(quad.word[1]), "r"(quad.word[2]), "r"(quad.word[3])
+                 : "memory");
+#endif
+}
+
 inline void store_all(bf16* to, const float (&x)[8]) {
     Quad quad;
     for (int i = 0; i < 4; ++i) quad.word[i] = pack_bf16x2(x[2 * i], x[2 * i + 1]);
-    *(Quad*)to = quad;
+    store_quad(to, quad);
 }
 
 inline void store_all(float* to, const float (&x)[8]) {
@@ -122,8 +133,8 @@ inline void store_all(float* to, const float (&x)[8]) {
         first.word[i] = float_to_bits(x[i]);
         second.word[i] = float_to_bits(x[i + 4]);
     }
-    ((Quad*)to)[0] = first;
-    ((Quad*)to)[1] = second;
+    store_quad(to, first);
+    store_quad(to + 4, second);
 }
 
 // Loads four `float` at once. For kernels that only use `float`, so that a warp reads and writes without
@@ -136,7 +147,7 @@ inline void load_all(const float* from, float (&x)[4]) {
 inline void store_all(float* to, const float (&x)[4]) {
     Quad quad;
     for (int i = 0; i < 4; ++i) quad.word[i] = float_to_bits(x[i]);
-    *(Quad*)to = quad;
+    store_quad(to, quad);
 }
 
 struct alignas(8) Pair {

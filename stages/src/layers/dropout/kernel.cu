@@ -16,22 +16,37 @@ inline Draw philox(unsigned key_0, unsigned key_1, Draw counter) {
     return counter;
 }
 
-// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. Each thread has one
-// counter. In every 64 numbers, the four words of counter 16 * (number / 64) + l serve the numbers l, 16 + l,
-// 32 + l and 48 + l. The blocks may have any size; 64 numbers need 16 threads.
+// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. In every 64 numbers, the four
+// words of counter 16 * (number / 64) + l serve the numbers l, 16 + l, 32 + l and 48 + l. A thread has eight
+// counters, one after the other, so it has eight neighbours in each quarter of 64 numbers. The blocks may have any
+// size; 64 numbers need two threads.
+template <bool WHOLE, class T>
+void drop(T* numbers, u64 count, float rate, float scale, unsigned key_0, unsigned key_1, unsigned moment_0,
+          unsigned moment_1, unsigned moment_2) {
+    u64 counter = 8 * global_thread();
+    u64 first = counter / 16 * 64 + counter % 16;
+    if (first >= count) return;
+    float x[4][8];
+    for (int part = 0; part < 4; ++part)
+        load_some(numbers + first + 16 * part, some_of_8(first + 16 * part, count), WHOLE, x[part]);
+    for (int i = 0; i < 8; ++i) {
+        Draw draw = philox(key_0, key_1, {{(unsigned)counter + i, moment_0, moment_1, moment_2}});
+        for (int part = 0; part < 4; ++part) {
+            float unit = (float)(draw.word[part] >> 8) * (1.0f / 16777216.0f);
+            x[part][i] = unit < rate ? 0.0f : x[part][i] * scale;
+        }
+    }
+    for (int part = 0; part < 4; ++part)
+        store_some(numbers + first + 16 * part, some_of_8(first + 16 * part, count), WHOLE, x[part]);
+}
+
 template <class T>
 void dropout(T* numbers, u64 count, float rate, float scale, unsigned key_0, unsigned key_1,
              unsigned moment_0, unsigned moment_1, unsigned moment_2) {
-    u64 counter = global_thread();
-    u64 first = counter / 16 * 64 + counter % 16;
-    if (first >= count) return;
-    Draw draw = philox(key_0, key_1, {{(unsigned)counter, moment_0, moment_1, moment_2}});
-    float x[4];
-    for (int i = 0; i < 4; ++i) x[i] = first + 16 * i < count ? load(numbers + first + 16 * i) : 0.0f;
-    for (int i = 0; i < 4; ++i) {
-        float unit = (float)(draw.word[i] >> 8) * (1.0f / 16777216.0f);
-        if (first + 16 * i < count) store(numbers + first + 16 * i, unit < rate ? 0.0f : x[i] * scale);
-    }
+    if (count % 8 == 0 && is_aligned(numbers))
+        drop<true>(numbers, count, rate, scale, key_0, key_1, moment_0, moment_1, moment_2);
+    else
+        drop<false>(numbers, count, rate, scale, key_0, key_1, moment_0, moment_1, moment_2);
 }
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                \

@@ -108,7 +108,7 @@ impl Dropout {
                 let (at, count, scale) = (tensor.at_mut(&gpu)?, tensor.shape().count(), self.scale());
                 let ([low, high], [micro_batch, step, rest]) = (self.key, moment);
                 let args = args![at, count, self.rate, scale, low, high, micro_batch, step, rest];
-                let grid = Grid::each(count.div_ceil(64) * 16, 256);
+                let grid = Grid::each(count.div_ceil(64) * 2, 256);
                 gpu.launch(kernel!(tensor.dtype(), "dropout"), grid, &args)?;
             }
             None => in_format!(tensor.dtype(), N => {

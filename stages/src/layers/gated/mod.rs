@@ -98,9 +98,6 @@ impl Cheap for Gated {
     }
 }
 
-/// The threads of a block.
-const THREADS: u32 = 256;
-
 /// What a kernel does, as the functions of the same names in [`crate::layers::gated::cpu`].
 #[derive(Clone, Copy, Debug)]
 enum Pass {
@@ -149,6 +146,5 @@ fn launch(gpu: &Gpu, (pass, form): (Pass, GateForm), at: [Ptr; 2], output: &Tens
         (Pass::BackwardAndForward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward_and_forward"),
     };
     let (rows, width) = (output.shape().rows(), output.shape().last());
-    let grid = Grid::each(rows * width.div_ceil(8), THREADS);
-    gpu.launch(name, grid, &args![at[0], at[1], rows, width])
+    gpu.launch(name, Grid::of_rows(rows, width), &args![at[0], at[1], width])
 }

@@ -4,10 +4,10 @@ use crate::cuda::Grid;
 use crate::cuda::launch::kernel;
 use crate::device::DType;
 
-/// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds
-/// (eight numbers a thread).
+/// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds: with
+/// eight numbers a thread, and with 16.
 const WIDEST_OF_WARP: usize = 1024;
-const WIDEST_OF_BLOCK: usize = 4096;
+const WIDEST_OF_BLOCK: [usize; 2] = [4096, 8192];
 /// The most blocks, and so the most partial sums of weight gradients: two blocks for each of the 132
 /// multiprocessors of an H200.
 const MOST_BLOCKS: usize = 264;
@@ -21,8 +21,8 @@ const WARPS: usize = 8;
 enum Form {
     /// A warp. Each thread loads 16 bytes at once.
     Narrow,
-    /// Several warps of a block.
-    Middle,
+    /// Several warps of a block. Each thread has so many times eight numbers.
+    Middle(usize),
     /// A whole block, which reads the row several times.
     Wide,
 }
@@ -41,8 +41,10 @@ impl Rows {
     fn form(self) -> Form {
         match self.width {
             width if width <= WIDEST_OF_WARP && width.is_multiple_of(8) => Form::Narrow,
-            width if width <= WIDEST_OF_BLOCK => Form::Middle,
-            _ => Form::Wide,
+            width => match WIDEST_OF_BLOCK.iter().position(|widest| width <= *widest) {
+                Some(place) => Form::Middle(place + 1),
+                None => Form::Wide,
+            },
         }
     }
 
@@ -58,8 +60,8 @@ impl Rows {
     pub(crate) fn summing_grid(self) -> Grid {
         let (rows, threads) = match self.form() {
             Form::Narrow => (WARPS, 32 * WARPS),
-            Form::Middle => {
-                let lanes = self.width.div_ceil(256) * 32;
+            Form::Middle(parts) => {
+                let lanes = self.width.div_ceil(256 * parts) * 32;
                 let rows = (THREADS / lanes).max(1);
                 (rows, rows * lanes)
             }
@@ -76,7 +78,8 @@ impl Rows {
             (Form::Narrow, 2) => kernel!(dtype, "layer_norm_backward_narrow_2"),
             (Form::Narrow, 3) => kernel!(dtype, "layer_norm_backward_narrow_3"),
             (Form::Narrow, _) => kernel!(dtype, "layer_norm_backward_narrow_4"),
-            (Form::Middle, _) => kernel!(dtype, "layer_norm_backward"),
+            (Form::Middle(1), _) => kernel!(dtype, "layer_norm_backward"),
+            (Form::Middle(_), _) => kernel!(dtype, "layer_norm_backward_2"),
             (Form::Wide, _) => kernel!(dtype, "layer_norm_backward_wide"),
         }
     }
@@ -85,7 +88,8 @@ impl Rows {
     pub(crate) fn forward_kernel(self, dtype: DType) -> &'static str {
         match self.form() {
             Form::Narrow => kernel!(dtype, "layer_norm_forward_narrow"),
-            Form::Middle => kernel!(dtype, "layer_norm_forward"),
+            Form::Middle(1) => kernel!(dtype, "layer_norm_forward"),
+            Form::Middle(_) => kernel!(dtype, "layer_norm_forward_2"),
             Form::Wide => kernel!(dtype, "layer_norm_forward_wide"),
         }
     }
@@ -94,7 +98,8 @@ impl Rows {
     pub(crate) fn again_kernel(self, dtype: DType) -> &'static str {
         match self.form() {
             Form::Narrow => kernel!(dtype, "layer_norm_forward_again_narrow"),
-            Form::Middle => kernel!(dtype, "layer_norm_forward_again"),
+            Form::Middle(1) => kernel!(dtype, "layer_norm_forward_again"),
+            Form::Middle(_) => kernel!(dtype, "layer_norm_forward_again_2"),
             Form::Wide => kernel!(dtype, "layer_norm_forward_again_wide"),
         }
     }

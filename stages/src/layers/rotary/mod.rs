@@ -21,9 +21,6 @@ use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
 
-/// The threads of a block.
-const THREADS: u32 = 256;
-
 /// Turns queries and keys by angles that grow with their position, so that their products depend on
 /// distances. Input and output are `[batch, time, (query + 2 key_value) * width]`: queries, keys and
 /// values of all [`Heads`] side by side. A pair `(x, y)` at position `t` becomes `(x cos a - y sin a, y
@@ -125,11 +122,11 @@ impl Rotary {
             Some(gpu) => {
                 let (at, table) = (tensor.at_mut(&gpu)?, table.at().offset(4 * past * width));
                 let Turn { row, turned, in_pairs, .. } = turn_by;
-                let pairs = tensor.shape().rows() * (turned / 2);
+                let rows = tensor.shape().rows();
                 let (in_pairs, sign) = (u32::from(in_pairs), if is_back { -1.0 } else { 1.0_f32 });
                 let starts = starts.on_gpu.as_ref().map_or(Ptr::NONE, |on_gpu| on_gpu.starts.at());
-                let args = args![at, table, pairs, time, row, turned, width, in_pairs, sign, starts];
-                gpu.launch(kernel!(tensor.dtype(), "rotary"), Grid::each(pairs, THREADS), &args)?;
+                let args = args![at, table, time, row, turned, width, in_pairs, sign, starts];
+                gpu.launch(kernel!(tensor.dtype(), "rotary"), Grid::of_rows(rows, turned / 2), &args)?;
             }
             None => in_format!(tensor.dtype(), N => {
                 turn(tensor.numbers_mut::<N>(), &table.f32()[past * width..], turn_by);
