@@ -209,13 +209,13 @@ fn of_stage(
     let all = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
     let (states, parts) = (per_weight.states, per_weight.parts);
     // Of the optimizer: all that is kept for the stage, and this replica's part.
-    let [weights, trained, optimizer, own] = match trained {
-        Some(numbers) => {
-            let [all, trained, kept] =
-                [numbers.all, numbers.trained, numbers.optimizer].map(|count| F32 * count as f64);
-            [all, trained, kept, kept / parts]
+    let [weights, trained, optimizer, own, only_copied] = match trained {
+        Some(Trained { all, trained, optimizer, frozen_matrices }) => {
+            let [all, trained, kept, matrices] =
+                [all, trained, optimizer, frozen_matrices].map(|count| F32 * count as f64);
+            [all, trained, kept, kept / parts, matrices]
         }
-        None => [all, all, states * all, states / parts * all],
+        None => [all, all, states * all, states / parts * all, 0.0],
     };
     let activation = place.dtype.bytes() as f64;
     let in_place = match place.device {
@@ -235,6 +235,10 @@ fn of_stage(
         (Device::Cuda(_), DType::Bf16) => (0.0, weights / 2.0),
         (Device::Cuda(_), DType::F32) => (0.0, 0.0),
     };
+    let in_f32 = match (place.device, place.dtype) {
+        (Device::Cuda(_), DType::Bf16) => weights - only_copied,
+        _ => weights,
+    };
     // What a unit recomputes is in memory while its backward runs.
     let working = |unit: &UnitSizes| {
         let working = match (place.device, place.dtype) {
@@ -253,7 +257,7 @@ fn of_stage(
         Device::Cuda(_) => units.iter().map(|unit| unit.windows_on_gpu).max().unwrap_or(0),
     };
     StageMemory {
-        weights: per_weight.weights * weights + copy,
+        weights: per_weight.weights * in_f32 + copy,
         gradients: per_weight.gradients * trained + waiting,
         waiting,
         optimizer: own,

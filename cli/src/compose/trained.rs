@@ -20,6 +20,8 @@ pub(super) struct Trained {
     pub(super) trained: u64,
     /// The optimizer's numbers, for weights that are trained.
     pub(super) optimizer: u64,
+    /// Matrices that are frozen. A GPU has them only in the number format of products.
+    pub(super) frozen_matrices: u64,
 }
 
 impl Add for Trained {
@@ -30,6 +32,7 @@ impl Add for Trained {
             all: self.all + other.all,
             trained: self.trained + other.trained,
             optimizer: self.optimizer + other.optimizer,
+            frozen_matrices: self.frozen_matrices + other.frozen_matrices,
         }
     }
 }
@@ -63,6 +66,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             // A running mean has sums, as a gradient has, but nothing of the optimizer.
             trained: if parameter.is_frozen { 0 } else { all },
             optimizer: numbers.sum(),
+            frozen_matrices: if parameter.is_frozen && parameter.dims.len() >= 2 { all } else { 0 },
         }
     };
     let contents = model(config)?.contents()?;

@@ -178,7 +178,7 @@ impl Parameter {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn append_value(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
         match self.on_gpu() {
-            Some(weights) => return download(&weights.value_memory(), range, block),
+            Some(weights) => return download(weights.value_memory(), range, block),
             None => block.extend_from_slice(bytemuck::cast_slice(&self.value[range])),
         }
         Ok(())

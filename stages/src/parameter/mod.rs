@@ -253,16 +253,20 @@ impl Parameter {
             Device::Cpu => None,
             Device::Cuda(index) => {
                 let grouping = Grouping { of_rows: self.of_rows.len(), pieces: self.row_pieces.as_deref() };
-                let (gpu, trained) = (Gpu::of(index)?, self.trained());
-                let mut weights = Weights::new(&gpu, place.dtype, &self.value, trained, grouping)?;
+                let gpu = Gpu::of(index)?;
+                // Layers read a matrix only in products, and a vector also by itself.
+                let only_for_products = self.is_frozen() && self.dims.len() >= 2;
+                let uses = (self.trained(), only_for_products);
+                let mut weights = Weights::new(&gpu, place.dtype, &self.value, uses, grouping)?;
                 weights.own(self.owned.clone());
                 Some(weights)
             }
         };
-        for part in [Part::Gradient, Part::State] {
-            self.store(part)?;
+        // A gradient of zeros is there already.
+        if self.grad.iter().any(|number| *number != 0.0) {
+            self.store(Part::Gradient)?;
         }
-        Ok(())
+        self.store(Part::State)
     }
 
     /// Where the numbers are, and the number format of the layer there.

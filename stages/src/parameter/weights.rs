@@ -16,20 +16,25 @@ use crate::tensor::numbers::Numbers;
 /// The threads of a block. Each has four numbers.
 const THREADS: u32 = 256;
 
+/// How many weights are copied to the GPU at once where there is only room for a copy of two bytes each.
+const AT_ONCE: usize = 1 << 20;
+
 /// How many blocks `count` numbers take.
 fn blocks(count: usize) -> usize {
     count.div_ceil(4 * THREADS as usize)
 }
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
-/// another number format, also a copy of the weights in that format.
+/// another number format, also a copy of the weights in that format. Of a frozen matrix there is only the copy, as
+/// nothing but products reads it; the host has its `f32` numbers.
 #[derive(Debug)]
 pub(crate) struct Weights {
     place: Place,
     count: usize,
     /// How many numbers the gradient has.
     trained: usize,
-    value: Memory,
+    /// `None` if there is only the copy.
+    value: Option<Memory>,
     grad: Memory,
     /// The gradients of groups of rows, if there are several.
     of_rows: Vec<Memory>,
@@ -53,26 +58,23 @@ pub(crate) struct Grouping<'a> {
 }
 
 impl Weights {
-    /// These weights on a GPU, with a gradient of `trained` numbers. Gradient and state must still be stored.
+    /// These weights on a GPU, with a gradient of `trained` numbers that are zero. The state must still be stored.
+    /// `only_for_products`: nothing else reads them.
     pub(crate) fn new(
         gpu: &Gpu,
         dtype: DType,
         value: &[f32],
-        trained: usize,
+        (trained, only_for_products): (usize, bool),
         grouping: Grouping<'_>,
     ) -> Result<Self> {
         let bytes = size_of_val(value);
+        let is_only_copy = only_for_products && dtype != DType::F32;
         let copy = match dtype {
             DType::F32 => None,
             DType::Bf16 => Some(gpu.lasting_memory_of(dtype.bytes() * value.len())?),
         };
         let device = Device::Cuda(gpu.index());
         let grad_bytes = trained * size_of::<f32>();
-        let of_rows = || {
-            let memory = gpu.lasting_memory_of(grad_bytes)?;
-            gpu.clear(memory.at(), grad_bytes)?;
-            Ok(memory)
-        };
         let pieces = grouping.pieces.filter(|_| trained > 0);
         let sums = pieces.map_or(trained.div_ceil(PIECE), RowPieces::sums_here);
         let square_table = pieces.map(|pieces| {
@@ -85,11 +87,11 @@ impl Weights {
             place: Place { device, dtype },
             count: value.len(),
             trained,
-            value: gpu.lasting_memory_of(bytes)?,
+            value: (!is_only_copy).then(|| gpu.lasting_memory_of(bytes)).transpose()?,
             grad: gpu.lasting_memory_of(grad_bytes)?,
             of_rows: (0..grouping.of_rows)
                 .filter(|_| trained > 0)
-                .map(|_| of_rows())
+                .map(|_| gpu.lasting_memory_of(grad_bytes))
                 .collect::<Result<_>>()?,
             state: Vec::new(),
             owned: 0..trained,
@@ -98,12 +100,13 @@ impl Weights {
             square_table: square_table.transpose()?,
         };
         weights.store_value(value)?;
+        weights.zero_grad()?;
         Ok(weights)
     }
 
     /// The GPU that they are on.
     pub(crate) fn gpu(&self) -> Result<Rc<Gpu>> {
-        Gpu::of(self.value.device())
+        Gpu::of(self.grad.device())
     }
 
     /// Where they are, and the number format of products with them.
@@ -118,12 +121,12 @@ impl Weights {
 
     /// The weights in `f32`.
     pub(crate) fn value(&self) -> Ptr {
-        self.value.at()
+        self.value_memory().at()
     }
 
     /// The weights in the number format of products.
     pub(crate) fn operand(&self) -> Ptr {
-        self.copy.as_ref().unwrap_or(&self.value).at()
+        self.copy.as_ref().unwrap_or_else(|| self.value_memory()).at()
     }
 
     /// As [`Parameter::own`].
@@ -141,9 +144,12 @@ impl Weights {
         self.grad.clone()
     }
 
-    /// The weights' memory.
-    pub(crate) fn value_memory(&self) -> Memory {
-        self.value.clone()
+    /// The memory of the weights in `f32`.
+    ///
+    /// # Panics
+    /// When there is only the copy for products.
+    pub(crate) fn value_memory(&self) -> &Memory {
+        self.value.as_ref().expect("only products read a frozen matrix")
     }
 
     /// Memory for another gradient.
@@ -159,7 +165,7 @@ impl Weights {
     /// Sets the weights from this place on.
     pub(crate) fn set_value(&self, start: usize, bytes: &[u8]) -> Result<()> {
         let gpu = self.gpu()?;
-        let at = self.value.at().offset(start * size_of::<f32>());
+        let at = self.value().offset(start * size_of::<f32>());
         gpu.upload_to(at, bytes)?;
         self.round(&gpu, start, bytes.len() / size_of::<f32>())
     }
@@ -167,7 +173,7 @@ impl Weights {
     /// Sets the weights from this place on to `f32` numbers of the same GPU.
     pub(crate) fn copy_value(&self, start: usize, from: Ptr, count: usize) -> Result<()> {
         let gpu = self.gpu()?;
-        let at = self.value.at().offset(start * size_of::<f32>());
+        let at = self.value().offset(start * size_of::<f32>());
         gpu.copy(at, from, count * size_of::<f32>())?;
         self.round(&gpu, start, count)
     }
@@ -177,7 +183,7 @@ impl Weights {
         let Some(copy) = &self.copy else {
             return Ok(());
         };
-        let at = self.value.at().offset(start * size_of::<f32>());
+        let at = self.value().offset(start * size_of::<f32>());
         gpu.cast_to_bf16(copy.at().offset(start * DType::Bf16.bytes()), at, count)
     }
 
@@ -263,7 +269,7 @@ impl Weights {
         let half = |memory: &Memory| memory.at().offset(DType::Bf16.bytes() * start).0;
         let state = |index| self.state.get(index).map_or(Ptr::NONE, Memory::at).0;
         let words = [
-            full(&self.value),
+            full(self.value_memory()),
             full(&self.grad),
             state(0),
             state(1),
@@ -271,7 +277,7 @@ impl Weights {
             count as u64,
             bytemuck::cast(own),
         ];
-        let memory = [&self.value, &self.grad].into_iter().chain(&self.copy);
+        let memory = [self.value_memory(), &self.grad].into_iter().chain(&self.copy);
         let entry = Entry {
             words: &words,
             of: self.grad(),
@@ -327,7 +333,15 @@ impl Weights {
 
     fn store_value(&self, value: &[f32]) -> Result<()> {
         let gpu = self.gpu()?;
-        gpu.upload_to(self.value.at(), bytemuck::cast_slice(value))?;
+        if let (None, Some(copy)) = (&self.value, &self.copy) {
+            for (index, numbers) in value.chunks(AT_ONCE).enumerate() {
+                let from = gpu.upload(bytemuck::cast_slice(numbers))?;
+                let to = copy.at().offset(index * AT_ONCE * DType::Bf16.bytes());
+                gpu.cast_to_bf16(to, from.at(), numbers.len())?;
+            }
+            return Ok(());
+        }
+        gpu.upload_to(self.value(), bytemuck::cast_slice(value))?;
         self.round(&gpu, 0, self.count)
     }
 
@@ -346,11 +360,11 @@ impl Weights {
         pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
     }
 
-    /// Copies numbers to the host. Waits for all work queued before.
+    /// Copies numbers to the host, unless it has them. Waits for all work queued before.
     pub(crate) fn fetch(&self, part: Part, numbers: &mut [Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         let memories = match part {
-            Part::Value => std::slice::from_ref(&self.value),
+            Part::Value => self.value.as_slice(),
             Part::Gradient => std::slice::from_ref(&self.grad),
             Part::State => &self.state[..],
         };

@@ -1,5 +1,5 @@
 //! Layers, optimizers and memory on a GPU. Without a GPU, the tests run on an emulated one. Tests that set or
-//! count something of a whole process (`choice`, `shelves`) start one for it.
+//! count something of a whole process (`choice`, `frozen`, `shelves`) start one for it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,6 +12,7 @@ mod blocks;
 mod choice;
 mod convolution;
 mod experts;
+mod frozen;
 mod onto;
 mod shelves;
 mod together;

@@ -19,9 +19,16 @@ use crate::cuda::streams::Streams;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// How many plans of [products of some rows](Gpu::product_of_rows) are kept. Then all are dropped, so that
-/// ever new numbers of rows do not fill the memory.
-const MOST_OF_ROWS: usize = 1024;
+/// How many plans are kept. Then those without a trial are dropped, so that ever new numbers of rows do not fill the
+/// memory.
+const MOST_PLANS: usize = 1024;
+
+/// The use of a product after which its algorithms are tried.
+const TRIED_AFTER: u32 = 3;
+
+/// How many products are tried. A trial costs some 60 products, and where micro-batches differ, or prompts do, most
+/// products do not come often enough for that.
+const MOST_TRIALS: usize = 128;
 
 /// cuBLASLt on a device, for one thread. The plan of each product is made once.
 #[derive(Debug)]
@@ -32,6 +39,8 @@ pub(crate) struct Blas {
     of_rows: RefCell<HashMap<(Product, u64), Rc<Plan>>>,
     /// What is known of the fastest algorithms.
     choices: Choices,
+    /// How many products have been tried.
+    trials: Cell<usize>,
     /// One workspace serves all products, because they run one after the other on one stream.
     pub(crate) workspace: Memory,
 }
@@ -42,7 +51,9 @@ pub(crate) struct Planned {
     pub(crate) plan: Plan,
     /// The fastest algorithm, once it is known.
     best: Cell<Option<usize>>,
-    /// Queued after the first use. It is not there if there is nothing to measure.
+    /// How often the product was computed.
+    uses: Cell<u32>,
+    /// Queued after some uses. It is not there if there is nothing to measure.
     trial: OnceCell<Option<Trial>>,
 }
 
@@ -56,6 +67,7 @@ impl Blas {
             plans: RefCell::default(),
             of_rows: RefCell::default(),
             choices: Choices::of(streams.index())?,
+            trials: Cell::new(0),
             workspace,
         })
     }
@@ -64,13 +76,18 @@ impl Blas {
         if let Some(planned) = self.plans.borrow().get(&what) {
             return Ok(Rc::clone(planned));
         }
+        let mut plans = self.plans.borrow_mut();
+        if plans.len() >= MOST_PLANS {
+            plans.retain(|_, planned| planned.trial.get().is_some());
+        }
         let plan = self.new_plan(what, ALIGNMENT, device)?;
         let planned = Rc::new(Planned {
             best: Cell::new(self.choices.best(what, plan.algorithms())),
+            uses: Cell::new(0),
             trial: OnceCell::new(),
             plan,
         });
-        self.plans.borrow_mut().insert(what, Rc::clone(&planned));
+        plans.insert(what, Rc::clone(&planned));
         Ok(planned)
     }
 
@@ -79,7 +96,7 @@ impl Blas {
         if let Some(plan) = plans.get(&(what, alignment)) {
             return Ok(Rc::clone(plan));
         }
-        if plans.len() >= MOST_OF_ROWS {
+        if plans.len() >= MOST_PLANS {
             plans.clear();
         }
         let plan = Rc::new(self.new_plan(what, alignment, device)?);
@@ -105,9 +122,11 @@ impl Planned {
         Ok(self.best.get().unwrap_or(0))
     }
 
-    /// Queues the trial, unless it is queued already or its result is known.
+    /// Counts a use. Queues the trial if it is time, unless it is queued already or its result is known.
     pub(crate) fn measure(&self, blas: &Blas, what: Product, streams: &Streams) -> Result<()> {
-        if self.best.get().is_some() || self.trial.get().is_some() {
+        self.uses.set(self.uses.get().saturating_add(1));
+        let is_settled = self.best.get().is_some() || self.trial.get().is_some();
+        if is_settled || self.uses.get() < TRIED_AFTER || blas.trials.get() >= MOST_TRIALS {
             return Ok(());
         }
         let (plan, workspace) = (&self.plan, blas.workspace.at());
@@ -116,6 +135,7 @@ impl Planned {
             // is used in the stream's order.
             unsafe { plan.run(blas.handle, algorithm, operands, workspace, streams.stream()) }.is_ok()
         })?;
+        blas.trials.set(blas.trials.get() + usize::from(trial.is_some()));
         self.trial.get_or_init(|| trial);
         Ok(())
     }

@@ -20,10 +20,17 @@ static KNOWN: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 /// The best algorithm and the number of algorithms, by the product's text.
 type Known = BTreeMap<String, (usize, usize)>;
 
+/// How many threads of this process use each GPU.
+static USERS: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
+
 /// What is known of a kind of GPU, with the versions of the driver and of cuBLASLt, which makes the list of
 /// algorithms.
 #[derive(Debug)]
-pub(crate) struct Choices(String);
+pub(crate) struct Choices {
+    name: String,
+    /// The GPU.
+    index: u32,
+}
 
 impl Choices {
     /// Those for this GPU. The first call for its kind reads what earlier runs have kept.
@@ -37,22 +44,27 @@ impl Choices {
         if !all.contains_key(&name) {
             all.insert(name.clone(), file(&name).map_or_else(Known::new, |file| read(&file)));
         }
-        Ok(Self(name))
+        *USERS.lock().entry(index).or_insert(0) += 1;
+        Ok(Self { name, index })
     }
 
     /// The fastest algorithm, if it is known for this number of algorithms.
     pub(crate) fn best(&self, what: Product, algorithms: usize) -> Option<usize> {
         let all = KNOWN.lock();
-        let (best, of) = *all.get(&self.0)?.get(&what.to_string())?;
+        let (best, of) = *all.get(&self.name)?.get(&what.to_string())?;
         (of == algorithms).then_some(best)
     }
 
-    /// Notes the result of a trial.
+    /// Notes the result of a trial. It is kept on disk only if no other rank uses the GPU: its work may have made
+    /// some of the algorithms slower.
     pub(crate) fn learn(&self, what: Product, best: usize, algorithms: usize) {
         let mut all = KNOWN.lock();
-        let Some(known) = all.get_mut(&self.0) else { return };
+        let Some(known) = all.get_mut(&self.name) else { return };
         known.insert(what.to_string(), (best, algorithms));
-        if let Some(file) = file(&self.0) {
+        if USERS.lock().get(&self.index).is_some_and(|users| *users > 1) {
+            return;
+        }
+        if let Some(file) = file(&self.name) {
             // Other processes may have learned something meanwhile. If the file cannot be written, the next
             // run measures again.
             for (product, choice) in read(&file) {
@@ -60,6 +72,14 @@ impl Choices {
             }
             let lines = known.iter().map(|(product, (best, of))| format!("{best} of {of}: {product}\n"));
             let _ = keep(&file, lines.collect::<String>().as_bytes());
+        }
+    }
+}
+
+impl Drop for Choices {
+    fn drop(&mut self) {
+        if let Some(users) = USERS.lock().get_mut(&self.index) {
+            *users -= 1;
         }
     }
 }
