@@ -34,4 +34,4 @@ pub(crate) use memory::device::Memory;
 pub(crate) use memory::pinned::Pinned;
 pub use pairs::{Pair, host_speed, pairs};
 pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
-pub(crate) use products::product::{Added, Product, Start};
+pub(crate) use products::product::{Added, Product, Scale, Start};

@@ -25,8 +25,8 @@ fn blocks(count: usize) -> usize {
 }
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
-/// another number format, also a copy of the weights in that format. Of a frozen matrix there is only the copy, as
-/// nothing but products reads it; the host has its `f32` numbers.
+/// another number format, also a copy of the weights in that format. Of a frozen matrix there is only the
+/// copy, as nothing but products reads it; the host has its `f32` numbers.
 #[derive(Debug)]
 pub(crate) struct Weights {
     place: Place,
@@ -58,7 +58,8 @@ pub(crate) struct Grouping<'a> {
 }
 
 impl Weights {
-    /// These weights on a GPU, with a gradient of `trained` numbers that are zero. The state must still be stored.
+    /// These weights on a GPU, with a gradient of `trained` numbers that are zero. The state must still be
+    /// stored.
     /// `only_for_products`: nothing else reads them.
     pub(crate) fn new(
         gpu: &Gpu,

@@ -73,7 +73,8 @@ fn a_large_product_is_computed_by_the_fastest_algorithm_that_changes_no_bit() {
         return;
     }
     let expected = [
-        // The first of the algorithms is used. After the third use, each but the one that splits sums is tried.
+        // The first of the algorithms is used. After the third use, each but the one that splits sums is
+        // tried.
         [1, 0, 0, 0, 0],
         [2, 0, 0, 0, 0],
         [7, 4, 4, 4, 0],

@@ -1,6 +1,7 @@
 //! What a layer adds while it computes on a GPU: the bits, and that no kernel runs only to add.
 
 use half::bf16;
+use pipewright_stages::Lora;
 use pipewright_stages::layers::{Block, LayerNorm, Layout, Linear, Recomputed, RmsNorm};
 
 use super::*;
@@ -97,6 +98,30 @@ fn no_kernel_only_adds_in_a_residual_that_begins_with_a_norm_and_ends_with_a_pro
     };
     let (apart, residual) = (Block::chain("chain", layers()), Block::residual("residual", layers()));
     assert_eq!(launched(residual), launched(apart));
+}
+
+#[test]
+fn an_adapter_of_some_columns_launches_no_kernel_of_its_own() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let launched = |has_adapter: bool| {
+        let parts = [("queries".to_owned(), 8), ("values".to_owned(), 16)];
+        let mut linear = Linear::new("fc", [32, 24], Init::Normal(0.3), 1).without_bias().with_parts(parts);
+        linear.visit_parameters(&mut |weight| {
+            weight.train_by(Training { frozen: true, ..Training::default() });
+        });
+        let mut stage = Sequential::new(chain![linear]);
+        let lora = Lora { rank: 8, alpha: 4.0, dropout: 0.0, seed: 1 };
+        stage.adapt(&mut |part| (has_adapter && part == "values").then_some(lora)).unwrap();
+        stage.move_to(gpu(DType::Bf16)).unwrap();
+        let input = stage.load(tensor("x", &[8, 32])).unwrap();
+        launches(|| {
+            let (output, kept) = stage.forward(train(0), input).unwrap();
+            stage.backward(kept, output).unwrap();
+        })
+    };
+    assert_eq!(launched(true), launched(false));
 }
 
 #[test]

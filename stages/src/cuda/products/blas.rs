@@ -19,15 +19,15 @@ use crate::cuda::streams::Streams;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// How many plans are kept. Then those without a trial are dropped, so that ever new numbers of rows do not fill the
-/// memory.
+/// How many plans are kept. Then those without a trial are dropped, so that ever new numbers of rows do not
+/// fill the memory.
 const MOST_PLANS: usize = 1024;
 
 /// The use of a product after which its algorithms are tried.
 const TRIED_AFTER: u32 = 3;
 
-/// How many products are tried. A trial costs some 60 products, and where micro-batches differ, or prompts do, most
-/// products do not come often enough for that.
+/// How many products are tried. A trial costs some 60 products, and where micro-batches differ, or prompts
+/// do, most products do not come often enough for that.
 const MOST_TRIALS: usize = 128;
 
 /// cuBLASLt on a device, for one thread. The plan of each product is made once.

@@ -55,8 +55,8 @@ impl Choices {
         (of == algorithms).then_some(best)
     }
 
-    /// Notes the result of a trial. It is kept on disk only if no other rank uses the GPU: its work may have made
-    /// some of the algorithms slower.
+    /// Notes the result of a trial. It is kept on disk only if no other rank uses the GPU: its work may have
+    /// made some of the algorithms slower.
     pub(crate) fn learn(&self, what: Product, best: usize, algorithms: usize) {
         let mut all = KNOWN.lock();
         let Some(known) = all.get_mut(&self.name) else { return };

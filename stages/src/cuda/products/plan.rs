@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     out: Layout,
     /// Those that may be used. At least one.
     algorithms: Vec<cublasLtMatmulAlgo_t>,
+    /// The factor of the sums.
+    alpha: f32,
     /// The factor for what the sums start with.
     beta: f32,
 }
@@ -38,9 +40,9 @@ impl Plan {
     /// The plan for a product of operands at multiples of `alignment` bytes.
     pub(crate) fn new(handle: cublasLtHandle_t, what: Product, alignment: u64) -> Result<Self> {
         let description = Description::new(what)?;
-        let left = Layout::new(what.dtype, what.rows, what.inner, what.left_turned)?;
-        let right = Layout::new(what.dtype, what.inner, what.columns, what.right_turned)?;
-        let out = Layout::new(what.out, what.rows, what.columns, false)?;
+        let left = Layout::new(what.dtype, [what.rows, what.inner], what.left_turned, what.left_of)?;
+        let right = Layout::new(what.dtype, [what.inner, what.columns], what.right_turned, None)?;
+        let out = Layout::new(what.out, [what.rows, what.columns], false, what.out_of)?;
         // SAFETY: all objects were made above and are alive.
         let algorithms =
             unsafe { algorithms::find(handle, description.0, [right.0, left.0, out.0], alignment) }?;
@@ -50,6 +52,7 @@ impl Plan {
             right,
             out,
             algorithms,
+            alpha: what.scale.get(),
             beta: f32::from(u8::from(what.start == Start::Old)),
         })
     }
@@ -75,13 +78,12 @@ impl Plan {
         if let Some(bias) = operands.bias {
             self.description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.0)?;
         }
-        let alpha = 1.0_f32;
         // SAFETY: the caller's promise. The two factors are read before the call returns.
         unsafe {
             result::matmul(
                 handle,
                 self.description.0,
-                from_ref(&alpha).cast(),
+                from_ref(&self.alpha).cast(),
                 from_ref(&self.beta).cast(),
                 pointer(operands.right),
                 self.right.0,
@@ -165,10 +167,12 @@ impl Drop for Description {
 struct Layout(cublasLtMatrixLayout_t);
 
 impl Layout {
-    /// The layout of a row-major matrix or, if `turned`, of one that is stored transposed.
-    fn new(dtype: DType, rows: usize, columns: usize, turned: bool) -> Result<Self> {
+    /// The layout of a row-major matrix or, if `turned`, of one that is stored transposed. It may be some
+    /// columns of a matrix in memory that is `of` wide.
+    fn new(dtype: DType, [rows, columns]: [usize; 2], turned: bool, of: Option<usize>) -> Result<Self> {
         let (rows, columns) = if turned { (columns, rows) } else { (rows, columns) };
-        result::create_matrix_layout(data_type(dtype), columns as u64, rows as u64, columns as i64).map(Self)
+        let apart = of.unwrap_or(columns) as i64;
+        result::create_matrix_layout(data_type(dtype), columns as u64, rows as u64, apart).map(Self)
     }
 }
 

@@ -12,8 +12,8 @@ pub(crate) const WORKSPACE: usize = 32 << 20;
 /// The alignment of the start of a block of memory, in bytes.
 pub(crate) const ALIGNMENT: u64 = 256;
 
-/// `out = start + left right` for row-major matrices: `left` is `[rows, inner]`, `right` is `[inner,
-/// columns]`, and `out` is `[rows, columns]`.
+/// `out = start + scale left right` for row-major matrices: `left` is `[rows, inner]`, `right` is `[inner,
+/// columns]`, and `out` is `[rows, columns]`. `left` and `out` may be some columns of wider matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Product {
     /// The rows of `left` and `out`.
@@ -34,6 +34,28 @@ pub(crate) struct Product {
     pub(crate) start: Start,
     /// Whether a bias is added to each row.
     pub(crate) bias: bool,
+    /// The factor of the sums.
+    pub(crate) scale: Scale,
+    /// The width of the matrix in memory that `left` is some columns of. `None`: it is the whole matrix.
+    pub(crate) left_of: Option<usize>,
+    /// The width of the matrix that `out` is some columns of.
+    pub(crate) out_of: Option<usize>,
+}
+
+/// A factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Scale(u32);
+
+impl Scale {
+    pub(crate) const ONE: Self = Self::of(1.0);
+
+    pub(crate) const fn of(factor: f32) -> Self {
+        Self(factor.to_bits())
+    }
+
+    pub(crate) fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
 }
 
 /// What the product is added to.
@@ -62,11 +84,36 @@ pub(crate) struct Added {
 }
 
 impl Product {
+    /// The product of two whole matrices as they lie, in their number format: of sizes `[rows, inner,
+    /// columns]`.
+    pub(crate) fn new([rows, inner, columns]: [usize; 3], dtype: DType) -> Self {
+        Self {
+            rows,
+            inner,
+            columns,
+            left_turned: false,
+            right_turned: false,
+            dtype,
+            out: dtype,
+            start: Start::Zero,
+            bias: false,
+            scale: Scale::ONE,
+            left_of: None,
+            out_of: None,
+        }
+    }
+
     /// The bits that are set in the size of any row in memory, in bytes.
     pub(super) fn row_bits(self) -> u64 {
         let left = if self.left_turned { self.rows } else { self.inner };
         let right = if self.right_turned { self.inner } else { self.columns };
-        (((left | right) * self.dtype.bytes()) | (self.columns * self.out.bytes())) as u64
+        let (left, out) = (self.left_of.unwrap_or(left), self.out_of.unwrap_or(self.columns));
+        (((left | right) * self.dtype.bytes()) | (out * self.out.bytes())) as u64
+    }
+
+    /// Whether a matrix of it is some columns of a wider one.
+    pub(super) fn is_of_columns(self) -> bool {
+        self.left_of.is_some() || self.out_of.is_some()
     }
 }
 
@@ -83,6 +130,15 @@ impl fmt::Display for Product {
             Start::Old => " on top of what is there",
         };
         let bias = if self.bias { " with a bias" } else { "" };
-        write!(f, "the product of {} {left} and {right} in {}{start}{bias}", self.dtype, self.out)
+        write!(f, "the product of {} {left} and {right} in {}{start}{bias}", self.dtype, self.out)?;
+        if self.scale != Scale::ONE {
+            write!(f, " times {}", self.scale.get())?;
+        }
+        for (of, name) in [(self.left_of, "first"), (self.out_of, "result")] {
+            if let Some(width) = of {
+                write!(f, ", the {name} in rows of {width}")?;
+            }
+        }
+        Ok(())
     }
 }

@@ -24,8 +24,8 @@ const ROUNDS: usize = 3;
 /// A trial takes at most this part of the free memory, and leaves the rest to the ranks that share the GPU.
 const SHARE_OF_MEMORY: u64 = 2;
 
-/// Another algorithm is used if it takes at most this share of the first one's time. A smaller difference may come
-/// from other work on the GPU.
+/// Another algorithm is used if it takes at most this share of the first one's time. A smaller difference may
+/// come from other work on the GPU.
 const WORTH_IT: f32 = 0.97;
 
 /// The most blocks of a kernel here: four for each of the 132 multiprocessors of an H200.
@@ -46,8 +46,8 @@ pub(crate) struct Trial {
 
 impl Trial {
     /// Queues a trial of a product that has this many algorithms. `run` queues the product by one of them. It
-    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small, or
-    /// there is not enough free memory.
+    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small or
+    /// of some columns, or there is not enough free memory.
     ///
     /// # Errors
     /// When the driver reports an error, of the trial or of earlier work.
@@ -57,7 +57,8 @@ impl Trial {
         algorithms: usize,
         run: impl Fn(usize, Operands) -> bool,
     ) -> Result<Option<Self>> {
-        if algorithms < 2 || 2 * what.rows * what.inner * what.columns < LEAST_OPERATIONS {
+        let is_small = 2 * what.rows * what.inner * what.columns < LEAST_OPERATIONS;
+        if algorithms < 2 || is_small || what.is_of_columns() {
             return Ok(None);
         }
         let bytes = Scratch::lay_out(what, Ptr::NONE).end.0;

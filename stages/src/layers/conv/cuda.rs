@@ -54,17 +54,7 @@ impl Windows {
 
     /// The product of the rows of some images with the weights, `[depth, outputs]`.
     fn product(self, few: Few, dtype: DType) -> Product {
-        Product {
-            rows: few.count * self.places(),
-            inner: self.depth(),
-            columns: self.seen.channels,
-            left_turned: false,
-            right_turned: false,
-            dtype,
-            out: dtype,
-            start: Start::Zero,
-            bias: false,
-        }
+        Product::new([few.count * self.places(), self.depth(), self.seen.channels], dtype)
     }
 
     /// The arguments of a kernel: first these, then the sizes.

@@ -1,9 +1,13 @@
 //! A low-rank adapter of a linear layer.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::rc::Rc;
 
+use super::columns_on_gpu::Scaled;
 use super::divided::{Divided, Side};
 use super::weight_matrix::WeightMatrix;
+use crate::cuda::Gpu;
 use crate::error::Result;
 use crate::layers::Dropout;
 use crate::parameter::Parameter;
@@ -102,18 +106,69 @@ impl Adapter {
             Some(team) => team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?,
             None => self.down.forward(&input, None)?,
         };
-        let more = self.by_rows(&inner, true)?;
+        self.add_output(output, &inner)
+    }
+
+    /// Adds to the output what follows from what is between the matrices.
+    fn add_output(&mut self, output: &mut Tensor, inner: &Tensor) -> Result<()> {
+        if let Some(gpu) = self.gpu_of(inner)? {
+            return self.up.add_to_columns(&gpu, inner, output, &self.scaled());
+        }
+        let more = self.by_rows(inner, true)?;
         output.add_columns(self.columns.clone(), &more, self.scale)
+    }
+
+    /// The GPU of a tensor, if the layer is not divided into groups: then no product needs rows of its own.
+    fn gpu_of(&self, tensor: &Tensor) -> Result<Option<Rc<Gpu>>> {
+        match self.division {
+            Some(_) => Ok(None),
+            None => tensor.gpu(),
+        }
+    }
+
+    fn scaled(&self) -> Scaled<'_> {
+        Scaled { columns: &self.columns, scale: self.scale }
+    }
+
+    /// The scaled gradient of the adapter's columns. If a GPU reads these where they are, it is the whole
+    /// gradient.
+    fn own_grad<'a>(&self, grad: &'a Tensor) -> Result<Cow<'a, Tensor>> {
+        Ok(match self.gpu_of(grad)? {
+            Some(_) => Cow::Borrowed(grad),
+            None => Cow::Owned(grad.columns(self.columns.clone(), self.scale)?),
+        })
+    }
+
+    /// The gradient of what is between the matrices, from [`Adapter::own_grad`]: of all rows, or, if outputs
+    /// are divided, of this shard's.
+    fn inner_grad(&mut self, own: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = self.gpu_of(own)? {
+            return self.up.input_grad_of_columns(&gpu, own, &self.scaled());
+        }
+        match self.team_of(Side::Outputs) {
+            Some(team) => team.sum_in(own.dtype(), &self.up.input_grad_part(own)?, None),
+            None => self.up.input_grad(own),
+        }
+    }
+
+    /// Adds the gradient of the second matrix, from [`Adapter::own_grad`] of rows of a micro-batch of `all`
+    /// rows.
+    fn add_up_grad(&mut self, inner: &Tensor, own: &Tensor, all: usize) -> Result<()> {
+        if let Some(gpu) = self.gpu_of(own)? {
+            let scaled = Scaled { columns: &self.columns, scale: self.scale };
+            return self.up.add_grad_of_columns(&gpu, inner, own, &scaled);
+        }
+        self.up.add_grad(inner, own, all)
     }
 
     /// As [`Adapter::forward`], when text is written.
     pub(crate) fn forward_next(&mut self, output: &mut Tensor, input: &Tensor) -> Result<()> {
         let input = self.dropped_from(WRITING, 0, input.clone())?;
         let inner = self.down.forward_next(&input, None)?;
-        let more = match inner.gpu()? {
-            Some(_) => self.by_rows(&inner, true)?,
-            None => self.up.forward_next(&inner, None)?,
-        };
+        if inner.gpu()?.is_some() {
+            return self.add_output(output, &inner);
+        }
+        let more = self.up.forward_next(&inner, None)?;
         output.add_columns(self.columns.clone(), &more, self.scale)
     }
 
@@ -124,11 +179,8 @@ impl Adapter {
         input_grad: &mut Tensor,
         grad: &Tensor,
     ) -> Result<()> {
-        let grad = grad.columns(self.columns.clone(), self.scale)?;
-        let inner_grad = match self.team_of(Side::Outputs) {
-            Some(team) => self.own_inner_grad(&team, &grad)?,
-            None => self.up.input_grad(&grad)?,
-        };
+        let own = self.own_grad(grad)?;
+        let inner_grad = self.inner_grad(&own)?;
         self.add_input_grad(ctx, input_grad, &inner_grad)
     }
 
@@ -139,6 +191,9 @@ impl Adapter {
         input_grad: &mut Tensor,
         inner_grad: &Tensor,
     ) -> Result<()> {
+        if let (Some(gpu), None) = (self.gpu_of(inner_grad)?, &self.dropout) {
+            return self.down.add_input_grad(&gpu, inner_grad, input_grad);
+        }
         let first_row = self.team_of(Side::Outputs).map_or(0, |team| team.own_rows().start);
         let more = self.by_rows(inner_grad, false)?;
         let more = self.dropped_from(ctx, first_row, more)?;
@@ -154,18 +209,18 @@ impl Adapter {
         grad: &Tensor,
     ) -> Result<()> {
         let (input, all) = (self.dropped_from(ctx, 0, input.clone())?, grad.shape().rows());
-        let grad = grad.columns(self.columns.clone(), self.scale)?;
         let inner = match self.team_of(Side::Inputs) {
             Some(team) => {
                 team.gather(&team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?)?
             }
             None => self.down.forward(&input, None)?,
         };
-        let inner_grad = match self.team_of(Side::Outputs) {
-            Some(team) => team.gather(&self.own_inner_grad(&team, &grad)?)?,
-            None => self.up.input_grad(&grad)?,
-        };
-        self.up.add_grad(&inner, &grad, all)?;
+        let own = self.own_grad(grad)?;
+        let mut inner_grad = self.inner_grad(&own)?;
+        if let Some(team) = self.team_of(Side::Outputs) {
+            inner_grad = team.gather(&inner_grad)?;
+        }
+        self.add_up_grad(&inner, &own, all)?;
         self.down.add_grad(&input, &inner_grad, all)
     }
 
@@ -179,12 +234,12 @@ impl Adapter {
         grad: &Tensor,
     ) -> Result<Tensor> {
         let rows = self.dropped_from(ctx, first, rows.clone())?;
-        let grad = grad.columns(self.columns.clone(), self.scale)?;
         let inner = self.down.forward(&rows, None)?;
-        self.up.add_grad(&inner, &grad, all)?;
+        let own = self.own_grad(grad)?;
+        self.add_up_grad(&inner, &own, all)?;
         match self.team_of(Side::Outputs) {
-            Some(_) => self.up.input_grad_part(&grad),
-            None => self.up.input_grad(&grad),
+            Some(_) => self.up.input_grad_part(&own),
+            None => self.inner_grad(&own),
         }
     }
 
@@ -262,11 +317,6 @@ impl Adapter {
     /// Both matrices.
     pub(crate) fn matrices(&mut self) -> [&mut WeightMatrix; 2] {
         [&mut self.down, &mut self.up]
-    }
-
-    /// This shard's rows of the gradient of what is between the matrices, if outputs are divided.
-    fn own_inner_grad(&mut self, team: &Team, grad: &Tensor) -> Result<Tensor> {
-        team.sum_in(grad.dtype(), &self.up.input_grad_part(grad)?, None)
     }
 
     /// Rows of the input, or of its gradient, from `first_row` on, after dropout.

@@ -3,6 +3,7 @@
 pub(crate) mod adapter;
 pub(crate) mod bias;
 pub(crate) mod by_rows;
+pub(crate) mod columns_on_gpu;
 pub(crate) mod divided;
 pub(crate) mod groups_on_gpu;
 pub(crate) mod operands;

@@ -293,22 +293,14 @@ impl WeightMatrix {
     }
 
     /// The product of a tensor's rows with the weights, on a GPU.
-    fn product(&self, rows: &Tensor) -> Product {
-        Product {
-            rows: rows.shape().rows(),
-            inner: self.sizes[0],
-            columns: self.sizes[1],
-            left_turned: false,
-            right_turned: self.layout == Layout::OutIn,
-            dtype: rows.dtype(),
-            out: rows.dtype(),
-            start: cuda::Start::Zero,
-            bias: false,
-        }
+    pub(super) fn product(&self, rows: &Tensor) -> Product {
+        let [inputs, outputs] = self.sizes;
+        let sizes = [rows.shape().rows(), inputs, outputs];
+        Product { right_turned: self.layout == Layout::OutIn, ..Product::new(sizes, rows.dtype()) }
     }
 
     /// As [`WeightMatrix::product`], with the weights turned.
-    fn turned_product(&self, rows: &Tensor) -> Product {
+    pub(super) fn turned_product(&self, rows: &Tensor) -> Product {
         Product {
             inner: self.sizes[1],
             columns: self.sizes[0],
@@ -472,17 +464,13 @@ impl WeightMatrix {
 }
 
 /// The product that adds to a gradient of weights, on a GPU.
-fn grad_product(left: &Tensor, right: &Tensor, starts_sum: bool) -> Product {
+pub(super) fn grad_product(left: &Tensor, right: &Tensor, starts_sum: bool) -> Product {
+    let sizes = [left.shape().last(), left.shape().rows(), right.shape().last()];
     Product {
-        rows: left.shape().last(),
-        inner: left.shape().rows(),
-        columns: right.shape().last(),
         left_turned: true,
-        right_turned: false,
-        dtype: left.dtype(),
         out: DType::F32,
         start: cuda::Start::of_sum(starts_sum),
-        bias: false,
+        ..Product::new(sizes, left.dtype())
     }
 }
 

@@ -4,8 +4,8 @@ use crate::cuda::Grid;
 use crate::cuda::launch::kernel;
 use crate::device::DType;
 
-/// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds: with
-/// eight numbers a thread, and with 16.
+/// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds:
+/// with eight numbers a thread, and with 16.
 const WIDEST_OF_WARP: usize = 1024;
 const WIDEST_OF_BLOCK: [usize; 2] = [4096, 8192];
 /// The most blocks, and so the most partial sums of weight gradients: two blocks for each of the 132
