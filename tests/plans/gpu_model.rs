@@ -1,6 +1,7 @@
 //! What the model of a GPU predicts, against cases computed by hand and against what was measured on an H100.
 
 use pipewright::plan::{Kernel, Work};
+use pipewright_cli::compose::UnitKernels;
 
 use super::*;
 
@@ -123,11 +124,16 @@ fn a_step_of_gpt2_is_predicted_as_it_was_measured_on_an_h100() {
     }
 }
 
+/// The kernels of GPT-2.
+fn model() -> Vec<UnitKernels> {
+    compose::gpu_kernels(&config(&[])).expect("kernels")
+}
+
 /// By arithmetic before: 18.4 GB of activations and 12.15 TFLOP of products a micro-batch. Since then four of
 /// six accesses of each residual's sums are saved.
 #[test]
 fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
-    let units = compose::gpu_kernels(&config(&[])).expect("kernels");
+    let units = model();
     let kernels = || {
         let passes = units.iter().map(|unit| [&unit.forward, &unit.backward_input, &unit.backward_weight]);
         passes.flatten().flatten()
@@ -146,6 +152,63 @@ fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
     assert_near(bytes.sum(), 18.4e9 - saved, 0.02, "bytes of activations");
     let weights: usize = units.iter().map(|unit| unit.weights).sum();
     assert_eq!(weights, 124_475_904, "the weights that are updated");
+}
+
+/// How many kernels of this name each pass of the model has.
+fn kernels_called(units: &[UnitKernels], name: &str) -> [usize; 3] {
+    let count = |kernels: fn(&UnitKernels) -> &Vec<Kernel>| {
+        units.iter().flat_map(kernels).filter(|kernel| kernel.name == name).count()
+    };
+    [count(|unit| &unit.forward), count(|unit| &unit.backward_input), count(|unit| &unit.backward_weight)]
+}
+
+#[test]
+fn adapters_have_kernels_and_frozen_weights_have_none() {
+    let lora = ["lora.rank=8", "lora.targets=[\"*\"]"];
+    let units = compose::gpu_kernels(&config(&lora)).expect("kernels");
+    assert_eq!(kernels_called(&units, "product backward-weight"), [0; 3]);
+    assert_eq!(kernels_called(&units, "sums of bias gradients"), [0; 3]);
+    // Of four matrices in each of 12 layers.
+    assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 4 * 48]);
+    assert!(units[0].backward_input.is_empty() && units[0].backward_weight.is_empty(), "{:?}", units[0]);
+    assert_eq!(kernels_called(&units, "product forward"), kernels_called(&model(), "product forward"));
+    let weights: usize = units.iter().map(|unit| unit.weights).sum();
+    let of_layer = (768 + 2304) + (768 + 768) + 2 * (768 + 3072);
+    assert_eq!(weights, 12 * 8 * of_layer, "the weights of adapters");
+    // The wider the layers are, the more time the gradients of their weights take beside adapters.
+    let share = |sizes: &[&str]| {
+        let [with, without] = [&lora[..], &[]].map(|more| step(config(&[sizes, more].concat()), h100()));
+        with / without
+    };
+    let [narrow, wide] = [&[][..], &["model.dim=4096", "model.heads=32"]].map(share);
+    assert!(wide < 0.85 && wide < narrow, "{wide} {narrow}");
+}
+
+#[test]
+fn frozen_matrices_take_two_bytes_a_number() {
+    let weights = |sets: &[&str]| {
+        let (config, _) = compose::with_gpus(config(sets), h100()).expect("a schedule");
+        let plan = compose::plan_for(&config, h100()).expect("a plan");
+        let ranks = compose::memory(&config, &plan).expect("known sizes");
+        ranks.iter().map(|rank| rank.weights).sum::<f64>()
+    };
+    // All weights and the tied table of the head, in f32 and bf16; and the vectors of frozen layers.
+    let [all, frozen] = [weights(&[]), weights(&["lora.rank=1"])];
+    assert!((1.0 / 3.0..0.34).contains(&(frozen / all)), "{frozen} of {all}");
+}
+
+#[test]
+fn branches_that_are_computed_again_are_in_the_backward() {
+    let again = compose::gpu_kernels(&config(&["pipeline.recompute=selective"])).expect("kernels");
+    let once = model();
+    // The last product of each branch is not computed again.
+    for (name, more) in [("product forward", 2), ("attention", 1), ("norm", 2), ("gelu", 1)] {
+        let [before, after] = [&once, &again].map(|units| kernels_called(units, name));
+        assert_eq!(after, [before[0], before[1] + 12 * more, before[2]], "{name}");
+    }
+    let [none, selective, full] = ["none", "selective", "full"]
+        .map(|how| step(config(&[&format!("pipeline.recompute={how}")]), h100()));
+    assert!(none < selective && selective < full, "{none} {selective} {full}");
 }
 
 #[test]
@@ -177,8 +240,8 @@ fn what_is_not_modelled_is_refused_by_its_key() {
     for (sets, key) in [
         (vec!["pipeline.dtype=f32"], "pipeline.dtype"),
         (vec!["model.heads=24"], "model.heads"),
-        (vec!["pipeline.recompute=selective"], "pipeline.recompute"),
-        (vec!["lora.rank=8", "lora.targets=[\"*\"]"], "optimizer"),
+        (vec!["optimizer.kind=muon"], "optimizer.kind"),
+        (vec!["lora.rank=8", "lora.dropout=0.1"], "lora.dropout"),
         (vec!["model.kind=mixtral"], "model.kind"),
     ] {
         let Ok(config) = Config::parse(

@@ -1,15 +1,20 @@
 //! Which kernels a GPU runs in each unit of a model of tokens, in `bf16`, as the layers of `stages/` queue
 //! them.
 
-use pipewright::stages::Device;
+use std::mem::take;
+
 use pipewright::stages::layers::{Heads, rows_at_once};
-use pipewright::stages::models::Part;
+use pipewright::stages::models::{ParameterContents, Part};
+use pipewright::stages::{Device, Lora};
 
 use pipewright::plan::{Kernel, Work};
 
 /// The bytes of a number of an activation, and of a gradient of weights.
 const HALF: usize = 2;
 const FLOAT: usize = 4;
+
+/// The name of all kernels of adapters.
+const ADAPTERS: &str = "adapters";
 
 /// What a GPU runs in a unit of a model, for one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,30 +36,68 @@ struct Rows {
     seq: usize,
 }
 
-/// The units of a model of tokens without experts, for `sequences` sequences.
-pub(super) fn of_units(units: &[&[Part]], sequences: usize, seq: usize) -> Vec<UnitKernels> {
+/// A unit of a model.
+pub(super) struct Unit<'a> {
+    pub(super) parts: &'a [Part],
+    /// Its parameters, unless all are trained and there are no adapters.
+    pub(super) parameters: Option<&'a [ParameterContents]>,
+}
+
+/// What of a model is computed again in backward, besides norms and activations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Again {
+    /// Nothing.
+    Nothing,
+    /// Each branch of a block, up to its last product.
+    Branches,
+}
+
+/// The units of a model of tokens without experts, for `sequences` sequences. Units that are frozen, up to
+/// the first that is trained, have no backward.
+pub(super) fn of_units(units: &[Unit<'_>], again: Again, sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows { tokens: sequences * seq, seq };
-    let mut width = 0;
-    let units = units.iter().map(|parts| {
-        let mut unit = Builder { kernels: UnitKernels::default(), rows, width, drops: false };
-        parts.iter().for_each(|part| unit.add(*part));
-        width = unit.width;
-        unit.kernels
+    let (mut width, mut is_frozen) = (0, true);
+    let units = units.iter().map(|unit| {
+        let mut builder = Builder {
+            kernels: UnitKernels::default(),
+            rows,
+            width,
+            drops: false,
+            left: unit.parameters,
+            norm: None,
+            branch: 0,
+            again,
+        };
+        unit.parts.iter().for_each(|part| builder.add(*part));
+        width = builder.width;
+        is_frozen &= unit.parameters.is_some_and(|all| all.iter().all(|parameter| parameter.is_frozen));
+        let kernels = builder.kernels;
+        match is_frozen {
+            true => UnitKernels { backward_input: Vec::new(), backward_weight: Vec::new(), ..kernels },
+            false => kernels,
+        }
     });
     units.collect()
 }
 
 /// Adds layers to a unit.
-struct Builder {
+struct Builder<'a> {
     kernels: UnitKernels,
     rows: Rows,
     /// The numbers of the activation of a token.
     width: usize,
     /// Whether the unit has dropout.
     drops: bool,
+    /// The parameters of the parts to come, if they differ in how they are trained.
+    left: Option<&'a [ParameterContents]>,
+    /// A norm that runs again in the backward-weight of the product after it.
+    norm: Option<Kernel>,
+    /// How many kernels were in forward before this branch of a block.
+    branch: usize,
+    again: Again,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn add(&mut self, part: Part) {
         let width = self.width;
         match part {
@@ -76,6 +119,23 @@ impl Builder {
         }
     }
 
+    /// Whether the next parameter is trained.
+    fn is_trained(&mut self) -> bool {
+        self.left.as_mut().and_then(|left| left.split_off_first()).is_none_or(|next| !next.is_frozen)
+    }
+
+    /// `[inputs, rank, outputs]` of the next adapters.
+    fn adapters(&mut self) -> Vec<[usize; 3]> {
+        let mut adapters = Vec::new();
+        while let Some([down, up, rest @ ..]) = self.left
+            && Lora::is_adapter(&down.name)
+        {
+            adapters.push([down.dims[1], down.dims[0], up.dims[0]]);
+            self.left = Some(rest);
+        }
+        adapters
+    }
+
     /// `of_token` bytes of each token.
     fn bytes(&self, name: &'static str, of_token: usize, launches: u32) -> Kernel {
         Kernel { name, work: Work::Bytes((self.rows.tokens * of_token) as f64), launches }
@@ -87,15 +147,16 @@ impl Builder {
         Kernel { name, work, launches }
     }
 
-    /// A norm that runs again in the backward-weight of the product after it. Its backward ends with a sum
-    /// over rows.
+    /// A norm. Its backward ends with a sum over rows.
     fn norm(&mut self, dim: usize, parameters: usize) {
         let forward = self.bytes("norm", 2 * HALF * dim, 1);
         let backward = self.bytes("norm backward", 3 * HALF * dim, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
-        self.kernels.backward_weight.push(forward);
-        self.kernels.weights += parameters * dim;
+        self.norm = Some(forward);
+        for _ in 0..parameters {
+            self.kernels.weights += if self.is_trained() { dim } else { 0 };
+        }
     }
 
     /// Norms of the heads of queries and keys, in place.
@@ -104,22 +165,49 @@ impl Builder {
         let backward = self.bytes("head norm backward", 3 * HALF * turned, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
-        self.kernels.weights += 2 * width;
+        for _ in 0..2 {
+            self.kernels.weights += if self.is_trained() { width } else { 0 };
+        }
     }
 
     fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) {
         let tokens = self.rows.tokens;
+        let is_trained = self.is_trained();
+        let adds_bias = bias && self.is_trained();
+        let adapters = self.adapters();
+        let norm = self.norm.take();
+        if is_trained || !adapters.is_empty() {
+            self.kernels.backward_weight.extend(norm);
+        }
         let unit = &mut self.kernels;
         unit.forward.push(Self::product("product forward", [tokens, outputs], inputs, HALF));
         unit.backward_input.push(Self::product("product backward-input", [tokens, inputs], outputs, HALF));
-        unit.backward_weight.push(Self::product("product backward-weight", [inputs, outputs], tokens, FLOAT));
-        if bias {
+        if is_trained {
+            let product = Self::product("product backward-weight", [inputs, outputs], tokens, FLOAT);
+            unit.backward_weight.push(product);
+            unit.weights += inputs * outputs;
+        }
+        if adds_bias {
             let sums = self.bytes("sums of bias gradients", HALF * outputs, 2);
             self.kernels.backward_weight.push(sums);
             self.kernels.weights += outputs;
         }
-        self.kernels.weights += inputs * outputs;
+        adapters.into_iter().for_each(|sizes| self.adapter(sizes));
         self.width = outputs;
+    }
+
+    /// An adapter. Its products are so narrow that their time is the time of what they read and write.
+    fn adapter(&mut self, [inputs, rank, outputs]: [usize; 3]) {
+        let kernel = |of_token: usize| self.bytes(ADAPTERS, HALF * of_token, 1);
+        // The second product adds to the output.
+        let forward = [kernel(inputs + rank), kernel(rank + 2 * outputs)];
+        let backward_input = [kernel(outputs + rank), kernel(rank + 2 * inputs)];
+        // What is between the matrices, and its gradient, are computed again.
+        let backward_weight = [inputs, outputs, outputs, inputs].map(|numbers| kernel(numbers + rank));
+        self.kernels.forward.extend(forward);
+        self.kernels.backward_input.extend(backward_input);
+        self.kernels.backward_weight.extend(backward_weight);
+        self.kernels.weights += rank * (inputs + outputs);
     }
 
     /// An activation that makes rows of `after` numbers from rows of `before`. Backward makes its output
@@ -149,6 +237,13 @@ impl Builder {
         };
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(read);
+        let branch = self.kernels.forward[self.branch..].iter();
+        let last = branch.clone().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
+        if self.again == Again::Branches {
+            let again: Vec<Kernel> = branch.take(last.unwrap_or(0)).copied().collect();
+            self.kernels.backward_input.extend(again);
+        }
+        self.branch = self.kernels.forward.len();
     }
 
     /// Causal attention, where a query sees `window` keys at most. Forward has two products, and backward
@@ -174,38 +269,47 @@ impl Builder {
 
     /// Tables of `tokens` and `positions` rows. Their gradients are in `f32`.
     fn embedding(&mut self, [tokens, positions]: [usize; 2], dim: usize) {
-        let tables = 1 + usize::from(positions > 0);
-        let forward = self.bytes("embedding", (tables + 1) * HALF * dim, 1);
-        let backward = self.bytes("embedding backward", tables * HALF * dim + 2 * FLOAT * dim, 3);
+        let tables = [tokens, positions].into_iter().filter(|rows| *rows > 0);
+        let trained: Vec<usize> = tables.clone().filter(|_| self.is_trained()).collect();
+        let forward = self.bytes("embedding", (tables.count() + 1) * HALF * dim, 1);
         self.kernels.forward.push(forward);
-        self.kernels.backward_weight.push(backward);
-        self.kernels.weights += (tokens + positions) * dim;
+        if !trained.is_empty() {
+            let bytes = trained.len() * HALF * dim + 2 * FLOAT * dim;
+            self.kernels.backward_weight.push(self.bytes("embedding backward", bytes, 3));
+        }
+        self.kernels.weights += trained.iter().sum::<usize>() * dim;
         self.width = dim;
     }
 
     /// The scores of all tokens and the loss, which turns scores into their gradient. Tied weights are
     /// updated with the embedding.
     fn scores(&mut self, [dim, vocab]: [usize; 2], tied: bool) {
+        let before = self.kernels.weights;
         self.linear([dim, vocab], false);
+        let is_trained = self.kernels.weights > before;
         if tied {
-            self.kernels.weights -= dim * vocab;
+            self.kernels.weights = before;
         }
         let loss = self.bytes("cross-entropy", 2 * HALF * vocab, 2);
         match Part::Scores([dim, vocab], tied).is_deferred(self.rows.tokens) {
-            true => self.defer_scores([dim, vocab], loss),
+            true => self.defer_scores([dim, vocab], loss, is_trained),
             false => self.kernels.forward.push(loss),
         }
     }
 
     /// All products and the loss run in backward-input, for some rows at a time. The norm before them is not
     /// run again.
-    fn defer_scores(&mut self, [dim, vocab]: [usize; 2], loss: Kernel) {
+    fn defer_scores(&mut self, [dim, vocab]: [usize; 2], loss: Kernel, is_trained: bool) {
         let unit = &mut self.kernels;
-        unit.backward_weight.clear();
-        unit.backward_input.extend(unit.forward.pop());
+        let weight = take(&mut unit.backward_weight);
+        let adapters = weight.into_iter().filter(|kernel| kernel.name == ADAPTERS);
+        let is_scores = |kernel: &Kernel| matches!(kernel.work, Work::Product { .. });
+        let first = unit.forward.iter().rposition(is_scores).unwrap_or(unit.forward.len());
+        unit.backward_input.extend(unit.forward.drain(first..));
         unit.backward_input.push(loss);
+        unit.backward_input.extend(adapters);
         let most = rows_at_once(Device::Cuda(0));
-        for first in (0..self.rows.tokens).step_by(most) {
+        for first in (0..self.rows.tokens).step_by(most).filter(|_| is_trained) {
             let rows = most.min(self.rows.tokens - first);
             let product = Self::product("product backward-weight", [dim, vocab], rows, FLOAT);
             unit.backward_input.push(product);

@@ -5,7 +5,7 @@ use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::costs::{recomputed, settings};
 use super::held::cost;
-use super::kernels::{self, UnitKernels};
+use super::kernels::{self, Again, Unit, UnitKernels};
 use super::model::{Sizes, estimated_counts, sizes};
 use super::schedule::ranks_and_chunks;
 use super::trained::trained;
@@ -53,10 +53,8 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
     let only = |fits: bool, key: &str, what: &'static str| config.require(fits, key, || unmodelled(what));
     let (dtype, rows, seq) = (config.pipeline.dtype, config.micro_batch_size(), config.data.seq);
     only(dtype == DType::Bf16, "pipeline.dtype", "bf16")?;
-    let is_known = recomputed(config)? != Recompute::Selective;
-    only(is_known, "pipeline.recompute", "\"none\" and \"full\"")?;
-    let all = trained(config)?.is_none();
-    only(all, "optimizer", "training of all weights by adamw, lion or sgd")?;
+    only(optimizer(config).updates_parts(), "optimizer.kind", "adamw, lion and sgd")?;
+    only(config.lora.rank == 0 || config.lora.dropout == 0.0, "lora.dropout", "adapters without dropout")?;
     let width = match architecture(config) {
         Some(Architecture::Gpt2(gpt)) => gpt.dim / gpt.heads,
         Some(Architecture::Llama(_, llama)) if llama.experts.is_none() => llama.heads.width,
@@ -68,7 +66,17 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
     only(FUSED_HEADS.contains(&width), "model.heads", "heads of width 64 or 128")?;
     let model = super::model(config)?;
     let parts = model.parts().unwrap_or_default();
-    Ok(kernels::of_units(&parts, rows, seq))
+    let contents = trained(config)?.map(|_| model.contents()).transpose()?;
+    let units = parts.iter().enumerate().map(|(index, parts)| Unit {
+        parts,
+        parameters: contents.as_ref().map(|units| units[index].parameters.as_slice()),
+    });
+    let units: Vec<Unit<'_>> = units.collect();
+    let again = match recomputed(config)? {
+        Recompute::Selective => Again::Branches,
+        Recompute::None | Recompute::Full => Again::Nothing,
+    };
+    Ok(kernels::of_units(&units, again, rows, seq))
 }
 
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A
@@ -106,6 +114,11 @@ fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
     let bytes = |numbers: u64| place.dtype.bytes() as f64 * numbers as f64;
     let model = super::model(config)?;
     let kernels = gpu_kernels(config)?;
+    let how = match recomputed(config)? {
+        Recompute::Selective => Recompute::Selective,
+        // What is computed again as a whole follows from the costs.
+        Recompute::None | Recompute::Full => Recompute::None,
+    };
     let layers = kernels.iter().zip(&units).zip(model.names());
     let layers = layers.map(|((kernels, sizes), name)| {
         let time = |kernels: &[Kernel]| kernels.iter().map(|kernel| gpu.time(kernel)).sum::<f64>();
@@ -114,7 +127,7 @@ fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
             backward_input: time(&kernels.backward_input),
             backward_weight: time(&kernels.backward_weight),
             update: gpu.time(&gpu_update(config, kernels)),
-            ..cost(std::slice::from_ref(sizes), place, Recompute::None, 0.0)
+            ..cost(std::slice::from_ref(sizes), place, how, 0.0)
         };
         LayerCost {
             name: name.to_owned(),
