@@ -32,7 +32,7 @@ REGISTERS, WARPS, BLOCKS = 65536, 64, 32
 RESERVED = 1024
 
 # Registers that go to memory once, before and after the loop, and not in it.
-ALLOWED = {("sm_100a", "attention_backward_kv_64_bf16")}
+ALLOWED = {("sm_100a", "attention_backward_kv_64_bf16"), ("sm_100a", "attention_forward_apart_112_bf16")}
 
 # Kernels that load or store narrowly throughout, and why. Any other has loads and stores of 16 bytes.
 NARROW = {

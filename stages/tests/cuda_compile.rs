@@ -62,9 +62,10 @@ fn compile(architecture: &str) -> Vec<u8> {
 /// The bytes of dynamic shared memory with which the fused kernels are launched, as lines of name and bytes.
 fn dynamic_shared() -> String {
     let lines = fused::FUSED.iter().flat_map(|fused| {
-        let names = [fused.forward, fused.backward_kv, fused.backward_q];
-        let of_both = names.into_iter().zip(fused.shared);
-        of_both.flat_map(|(names, bytes)| names.map(|name| (name, bytes)))
+        let [forward, kv, q] = fused.shared;
+        let of_kv = fused.backward_kv.iter().map(move |names| (*names, kv));
+        let all = of_kv.chain([(fused.forward, forward), (fused.backward_q, q)]);
+        all.flat_map(|(names, bytes)| names.map(|name| (name, bytes)))
     });
     lines.map(|(name, bytes)| format!("{name} {bytes}\n")).collect()
 }

@@ -246,8 +246,9 @@ impl Builder<'_> {
         self.branch = self.kernels.forward.len();
     }
 
-    /// Causal attention, where a query sees `window` keys at most. Forward has two products, and backward
-    /// seven, in two kernels. A third one reads outputs and their gradients.
+    /// Causal attention, where a query sees `window` keys at most. Forward has two products. Backward has
+    /// seven, in two kernels, or eight in three for the widest heads. Another one reads outputs and their
+    /// gradients.
     fn attention(&mut self, heads: Heads, window: usize) {
         let (seq, window) = (self.rows.seq as f64, window as f64);
         // Of one sequence: a triangle of queries that see fewer keys, and the rows after it.
@@ -262,7 +263,8 @@ impl Builder<'_> {
         };
         let delta = self.bytes("attention delta", 2 * HALF * queries, 1);
         self.kernels.forward.push(kernel("attention", 2.0, false, 1));
-        let backward = kernel("attention backward", 7.0, true, 2);
+        let (products, launches) = if heads.width > 128 { (8.0, 3) } else { (7.0, 2) };
+        let backward = kernel("attention backward", products, true, launches);
         self.kernels.backward_input.extend([delta, backward]);
         self.width = queries;
     }

@@ -63,7 +63,7 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
             return Err(config.refuse("model.kind", unmodelled(what)));
         }
     };
-    only(FUSED_HEADS.contains(&width), "model.heads", "heads of width 64 or 128")?;
+    only(FUSED_HEADS.contains(&width), "model.heads", "heads of width 64, 80, 96, 112, 128 or 256")?;
     let model = super::model(config)?;
     let parts = model.parts().unwrap_or_default();
     let contents = trained(config)?.map(|_| model.contents()).transpose()?;

@@ -134,10 +134,10 @@ fn slow_heads(model: &Model) -> String {
     if FUSED_HEADS.contains(&width) {
         return String::new();
     }
-    let [a, b] = FUSED_HEADS;
+    let fused = FUSED_HEADS.map(|width| width.to_string()).join(", ");
     format!(
-        "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused \
-         ones"
+        "; heads of width {width} take the plain attention kernels, which are slow: there are fused ones for \
+         {fused}"
     )
 }
 

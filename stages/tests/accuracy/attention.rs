@@ -185,7 +185,7 @@ proptest! {
         time in prop_oneof![select(vec![1_usize, 31, 32, 33, 64, 65, 129]), 1_usize..80],
         key_value in 1_usize..3,
         group in select(vec![1_usize, 2, 3, 8]),
-        width in select(vec![8_usize, 17, 24, 64, 80, 128]),
+        width in select(vec![8_usize, 17, 24, 64, 80, 96, 112, 128, 256]),
         window in prop_oneof![Just(None), (1_usize..140).prop_map(Some)],
         kind in kind(),
     ) {
@@ -218,7 +218,7 @@ fn long_sequences_with_windows() {
         false => (&[150, 261], &[1, 7, 32, 64, 100, 149]),
     };
     for &time in times {
-        for (query, key_value, width) in [(2, 1, 64), (1, 1, 128), (3, 1, 20)] {
+        for (query, key_value, width) in [(2, 1, 64), (1, 1, 96), (1, 1, 128), (3, 1, 20)] {
             for &window in windows {
                 let sizes =
                     Sizes { batch: 1, time, heads: Heads { query, key_value, width }, window: Some(window) };
@@ -232,7 +232,7 @@ fn long_sequences_with_windows() {
 /// NaN times a probability of 0 would be NaN.
 #[test]
 fn blocks_outside_the_window_are_not_read() {
-    for width in [64, 128, 24] {
+    for width in [64, 96, 128, 256, 24] {
         let sizes =
             Sizes { batch: 1, time: 200, heads: Heads { query: 2, key_value: 1, width }, window: Some(32) };
         let [mut x, dy] = numbers(Kind::Signed, sizes, 1.0);

@@ -10,9 +10,6 @@ use crate::layers::attention::cpu::sizes::Sizes;
 use crate::stage::borders::OnGpu;
 use crate::tensor::Tensor;
 
-/// The queries of a fused kernel's block.
-const QUERIES: usize = 128;
-
 /// The threads in a block of a fused kernel and of `attention_delta`.
 const FUSED_THREADS: u32 = 128;
 
@@ -125,7 +122,7 @@ impl Gpu {
         let parts = Parts::new(batch, sizes.time, documents);
         if let Some(fused) = fused(dtype, sizes) {
             check_deep(parts.count)?;
-            let grid = by_rows(QUERIES, sizes.query, [parts.count, parts.longest], fused.shared[0]);
+            let grid = by_rows(fused.queries, sizes.query, [parts.count, parts.longest], fused.shared[0]);
             let args = args![out, lse, qkv, time, query, key_value, window, parts.documents];
             return self.launch(fused.forward[parts.kernel()], grid, &args);
         }
@@ -157,8 +154,10 @@ impl Gpu {
             let args = args![qkv_grad, qkv, grad, lse, delta, time, query, key_value, window, documents];
             let ([_, kv, q], shape) = (fused.shared, [parts.count, parts.longest]);
             let by_keys = by_rows(fused.keys, sizes.key_value, shape, kv);
-            self.launch(fused.backward_kv[parts.kernel()], by_keys, &args)?;
-            let by_queries = by_rows(QUERIES, sizes.query, shape, q);
+            for names in fused.backward_kv {
+                self.launch(names[parts.kernel()], by_keys, &args)?;
+            }
+            let by_queries = by_rows(fused.queries, sizes.query, shape, q);
             return self.launch(fused.backward_q[parts.kernel()], by_queries, &args);
         }
         let scale = sizes.scale();

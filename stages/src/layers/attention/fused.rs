@@ -3,35 +3,54 @@
 /// The fused kernels for a head width.
 pub(crate) struct Fused {
     pub(crate) width: usize,
-    /// Of sequences, and of documents.
+    /// Each of sequences, and of documents.
     pub(crate) forward: [&'static str; 2],
-    pub(crate) backward_kv: [&'static str; 2],
+    /// One kernel makes the gradients of keys and values, or two do.
+    pub(crate) backward_kv: &'static [[&'static str; 2]],
     pub(crate) backward_q: [&'static str; 2],
-    /// The keys of a block of `backward_kv`. The blocks of the other kernels have 128 queries.
+    /// The keys of a block of `backward_kv`, and the queries of a block of the other kernels.
     pub(crate) keys: usize,
+    pub(crate) queries: usize,
     /// The bytes of shared memory of each kernel.
     pub(crate) shared: [u32; 3],
 }
 
 /// The head widths for which `bf16` attention has fused kernels. Other widths run on plain kernels, which are
 /// correct but slow.
-pub const FUSED_HEADS: [usize; 2] = [64, 128];
+pub const FUSED_HEADS: [usize; 6] = [64, 80, 96, 112, 128, 256];
 
-pub(crate) const FUSED: [Fused; 2] = [
-    Fused {
-        width: FUSED_HEADS[0],
-        forward: ["attention_forward_64_bf16", "attention_forward_apart_64_bf16"],
-        backward_kv: ["attention_backward_kv_64_bf16", "attention_backward_kv_apart_64_bf16"],
-        backward_q: ["attention_backward_q_64_bf16", "attention_backward_q_apart_64_bf16"],
-        keys: 128,
-        shared: [48 << 10, 65 << 10, 64 << 10],
-    },
-    Fused {
-        width: FUSED_HEADS[1],
-        forward: ["attention_forward_128_bf16", "attention_forward_apart_128_bf16"],
-        backward_kv: ["attention_backward_kv_128_bf16", "attention_backward_kv_apart_128_bf16"],
-        backward_q: ["attention_backward_q_128_bf16", "attention_backward_q_apart_128_bf16"],
-        keys: 64,
-        shared: [96 << 10, 97 << 10, 96 << 10],
-    },
+/// The names of a kernel of sequences and of documents.
+macro_rules! names {
+    ($which:literal, $width:literal) => {
+        [
+            concat!("attention_", $which, "_", $width, "_bf16"),
+            concat!("attention_", $which, "_apart_", $width, "_bf16"),
+        ]
+    };
+}
+
+macro_rules! fused {
+    ($width:literal, [$($which:literal),+], $keys:expr, $queries:expr, $shared:expr) => {
+        Fused {
+            width: $width,
+            forward: names!("forward", $width),
+            backward_kv: &[$(names!($which, $width)),+],
+            backward_q: names!("backward_q", $width),
+            keys: $keys,
+            queries: $queries,
+            shared: $shared,
+        }
+    };
+}
+
+/// Wider heads than 64 have rows of 128 or 256 numbers in shared memory.
+const WIDE: [u32; 3] = [96 << 10, 97 << 10, 96 << 10];
+
+pub(crate) const FUSED: [Fused; FUSED_HEADS.len()] = [
+    fused!(64, ["backward_kv"], 128, 128, [48 << 10, 65 << 10, 64 << 10]),
+    fused!(80, ["backward_kv"], 64, 128, WIDE),
+    fused!(96, ["backward_kv"], 64, 128, WIDE),
+    fused!(112, ["backward_kv"], 64, 128, WIDE),
+    fused!(128, ["backward_kv"], 64, 128, WIDE),
+    fused!(256, ["backward_k", "backward_v"], 64, 64, WIDE),
 ];

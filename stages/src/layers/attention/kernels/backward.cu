@@ -12,12 +12,12 @@ namespace attention {
 // The sizes of the kernel for keys and values. It works on NS x 8 queries at a time, out of a tile of
 // QUERIES.
 template <int WIDTH> struct BackwardKeys {
-    static constexpr int MS = WIDTH == 64 ? 2 : 1, NS = 4;
-    static constexpr unsigned KEYS = WARPS * MS * 16, QUERIES = 64;
-    static constexpr unsigned VALUES = KEYS * WIDTH * 2, STAGES = 2 * VALUES;
+    static constexpr int MS = WIDTH == 64 ? 2 : 1, NS = WIDTH > 128 ? 2 : 4;
+    static constexpr unsigned KEYS = WARPS * MS * 16, QUERIES = WIDTH > 128 ? 16 : 64;
+    static constexpr unsigned VALUES = KEYS * ROOM<WIDTH> * 2, STAGES = 2 * VALUES;
     // Offsets within a stage of the pipeline of copies: queries, output gradients, lse, delta.
-    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4,
-        STAGE_BYTES = DELTA + QUERIES * 4;
+    static constexpr unsigned GRADS = QUERIES * ROOM<WIDTH> * 2, LSE = 2 * GRADS, DELTA = LSE + QUERIES * 4,
+        STAGE_BYTES = (DELTA + QUERIES * 4 + 511) / 512 * 512;
 };
 
 // What backward reads and writes.
@@ -55,6 +55,8 @@ __forceinline__ void copy_queries(const Backward &it, unsigned stage, unsigned h
     copy_tiles<Its::QUERIES, WIDTH>(stage, rows_of<WIDTH>(it.qkv, it.heads.vectors(), head, time), first);
     copy_tiles<Its::QUERIES, WIDTH>(stage + Its::GRADS, rows_of<WIDTH>(it.grad, it.heads.query, head, time),
                                     first);
+    if (2 * Its::QUERIES < THREADS && threadIdx.x >= 2 * Its::QUERIES)
+        return;
     const unsigned own = threadIdx.x % Its::QUERIES;
     const bool there = first + own < time;
     const float *numbers =
@@ -97,7 +99,8 @@ __forceinline__ void scores_grad_of_keys(float (&probabilities)[MS][NS][4], cons
     }
 }
 
-template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
+// Makes the gradients of keys, of values, or of both. Registers do not hold both for width 256.
+template <int WIDTH, bool OF_KEYS, bool OF_VALUES> __forceinline__ void backward_keys(const Backward &it) {
     using Its = BackwardKeys<WIDTH>;
     const unsigned first = blockIdx.x * Its::KEYS, row = warp() * Its::MS * 16, own = first + row;
     const Heads &heads = it.heads;
@@ -133,7 +136,10 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
             if (ahead + Its::MS * 16 - 1 > 0 || ahead - Its::NS * 8 < -window)
                 hide<true>(scores, ahead, window);
             probabilities_of_keys<WIDTH>(scores, stage + Its::LSE + part * 4);
-            add_product<WIDTH>(values_grad, scores, stage + Its::GRADS, part);
+            if (OF_VALUES)
+                add_product<WIDTH>(values_grad, scores, stage + Its::GRADS, part);
+            if (!OF_KEYS)
+                continue;
             turned_product(grads, values, stage + Its::GRADS, part);
             scores_grad_of_keys(scores, grads, stage + Its::DELTA + part * 4);
             add_product<WIDTH>(keys_grad, scores, stage, part);
@@ -154,17 +160,20 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
         }
     const Rows<bf16> to = keys_of<WIDTH>(it.qkv_grad, heads, blockIdx.y);
     const Rows<bf16> to_values = {to.first + heads.key_value * WIDTH, to.stride, to.count};
-    store_rows<WIDTH>(to, own, keys_grad, factors, 0, row);
-    store_rows<WIDTH>(to_values, own, values_grad, ones, Its::VALUES, row);
+    if (OF_KEYS)
+        store_rows<WIDTH>(to, own, keys_grad, factors, 0, row);
+    if (OF_VALUES)
+        store_rows<WIDTH>(to_values, own, values_grad, ones, Its::VALUES, row);
 }
 
 // The sizes of the kernel for queries. It works on NS x 8 keys at a time, out of a tile of KEYS.
 template <int WIDTH> struct BackwardQueries {
-    static constexpr int MS = 2, NS = 4;
-    // Registers can hold the queries for width 64, but not for 128.
+    static constexpr int MS = WIDTH > 128 ? 1 : 2, NS = WIDTH > 128 ? 2 : 4;
+    // Registers can hold the queries for width 64, but not for more.
     static constexpr bool HELD = WIDTH == 64;
-    static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = WIDTH == 64 ? 64 : 32;
-    static constexpr unsigned GRADS = QUERIES * WIDTH * 2, STAGES = 2 * GRADS, KEYS_BYTES = KEYS * WIDTH * 2;
+    static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = WIDTH == 64 ? 64 : WIDTH > 128 ? 16 : 32;
+    static constexpr unsigned GRADS = QUERIES * ROOM<WIDTH> * 2, STAGES = 2 * GRADS,
+        KEYS_BYTES = KEYS * ROOM<WIDTH> * 2;
 };
 
 // The numbers of a lane's rows. Zeros after the last row.
@@ -249,29 +258,37 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
 
 } // namespace attention
 
-#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME, APART, OF)                                                \
+#define ATTENTION_BACKWARD(WIDTH, SHORT, NAME, APART, ...)                                               \
     extern "C" __global__ void __launch_bounds__(128, 2) attention_backward_##SHORT##_##NAME##_bf16(     \
         bf16 *qkv_grad, const bf16 *qkv, const bf16 *grad, const float *lse, const float *delta,         \
         unsigned time, unsigned query, unsigned key_value, unsigned window, const unsigned *documents) { \
         const attention::Backward all = {qkv_grad, qkv, grad, lse, delta, {time, query, key_value, window}}; \
-        attention::backward_##OF<WIDTH>(attention::of_document<WIDTH, APART>(all, documents));           \
+        attention::__VA_ARGS__(attention::of_document<WIDTH, APART>(all, documents));                    \
     }
+#define ATTENTION_BACKWARDS(WIDTH, SHORT, ...)                                                           \
+    ATTENTION_BACKWARD(WIDTH, SHORT, WIDTH, false, __VA_ARGS__)                                          \
+    ATTENTION_BACKWARD(WIDTH, SHORT, apart_##WIDTH, true, __VA_ARGS__)
 
-// The gradients of keys and values, for heads of 64 or 128 numbers: sums over the query heads that share
+// The gradients of keys and values, for heads of these widths: sums over the query heads that share
 // them, in their order. Writes their parts of qkv_grad `[batch, time, vectors * width]`: the vectors are
 // `query` queries, `key_value` keys and as many values. Reads qkv of that shape, grad `[batch, time, query
 // * width]`, lse and delta f32 `[batch, query, time]`. A query sees `window` keys at most, from 1 to
 // `time`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for width 64 and
-// ceil(time / 64) for width 128, y is `key_value`, z is batch. A block has 128 threads and 66560 or 99328
-// bytes of dynamic shared memory. `apart` is as in attention_forward.
-ATTENTION_BACKWARD(64, kv, 64, false, keys)
-ATTENTION_BACKWARD(128, kv, 128, false, keys)
-ATTENTION_BACKWARD(64, kv, apart_64, true, keys)
-ATTENTION_BACKWARD(128, kv, apart_128, true, keys)
+// ceil(time / 64) for others, y is `key_value`, z is batch. A block has 128 threads and 66560 (width 64), 98304 (256)
+// or 99328 bytes of dynamic shared memory. `apart` is as in attention_forward.
+ATTENTION_BACKWARDS(64, kv, backward_keys<64, true, true>)
+ATTENTION_BACKWARDS(80, kv, backward_keys<80, true, true>)
+ATTENTION_BACKWARDS(96, kv, backward_keys<96, true, true>)
+ATTENTION_BACKWARDS(112, kv, backward_keys<112, true, true>)
+ATTENTION_BACKWARDS(128, kv, backward_keys<128, true, true>)
+ATTENTION_BACKWARDS(256, k, backward_keys<256, true, false>)
+ATTENTION_BACKWARDS(256, v, backward_keys<256, false, true>)
 
-// The gradient of queries, in the same way. Grid: x is ceil(time / 128), y is `query`, z is batch. A block
-// has 128 threads and 64 KiB (width 64) or 96 KiB (width 128) of dynamic shared memory.
-ATTENTION_BACKWARD(64, q, 64, false, queries)
-ATTENTION_BACKWARD(128, q, 128, false, queries)
-ATTENTION_BACKWARD(64, q, apart_64, true, queries)
-ATTENTION_BACKWARD(128, q, apart_128, true, queries)
+// The gradient of queries, in the same way. Grid: x is ceil(time / 128), of width 256 ceil(time / 64), y is `query`, z
+// is batch. A block has 128 threads and 64 KiB (width 64) or 96 KiB (more) of dynamic shared memory.
+ATTENTION_BACKWARDS(64, q, backward_queries<64>)
+ATTENTION_BACKWARDS(80, q, backward_queries<80>)
+ATTENTION_BACKWARDS(96, q, backward_queries<96>)
+ATTENTION_BACKWARDS(112, q, backward_queries<112>)
+ATTENTION_BACKWARDS(128, q, backward_queries<128>)
+ATTENTION_BACKWARDS(256, q, backward_queries<256>)

@@ -1,18 +1,18 @@
 // Fused causal attention, forward: Dao, "FlashAttention-2" (2023), algorithm 1, with mma.sync.
 //
-// A block takes 128 query rows of a head, and each of its warps takes 32 of them. The block loops over tiles
-// of 64 keys up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
+// A block takes 128 query rows of a head, and each of its warps takes 32 of them (of width 256, half as many). The
+// block loops over tiles of 64 keys (32) up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
 // scores of a row stay in registers.
 
 namespace attention {
 
 // The sizes of forward for a head width.
 template <int WIDTH> struct Forward {
-    static constexpr int MS = 2, NS = 8;
+    static constexpr int MS = WIDTH > 128 ? 1 : 2, NS = WIDTH > 128 ? 4 : 8;
     static constexpr unsigned QUERIES = WARPS * MS * 16, KEYS = NS * 8;
-    // Registers can hold the queries for width 64, but not for 128.
+    // Registers can hold the queries for width 64, but not for more.
     static constexpr bool HELD = WIDTH == 64;
-    static constexpr unsigned KEYS_BYTES = KEYS * WIDTH * 2, STAGES = QUERIES * WIDTH * 2;
+    static constexpr unsigned KEYS_BYTES = KEYS * ROOM<WIDTH> * 2, STAGES = QUERIES * ROOM<WIDTH> * 2;
 };
 
 // The running softmax to base 2, for the rows of a lane: the largest score, and the lane's part of the sum of
@@ -146,12 +146,12 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
 
 } // namespace attention
 
-// Causal attention for heads of 64 or 128 numbers. Reads qkv `[batch, time, vectors * width]`: the vectors
+// Causal attention for heads of these widths. Reads qkv `[batch, time, vectors * width]`: the vectors
 // are `query` queries, `key_value` keys and as many values. Writes out `[batch, time, query * width]` and
 // lse f32 `[batch, query, time]`, the natural logarithm of each row's sum of exponentials. A query sees
 // `window` keys at most, from 1 to `time`. Addresses must be multiples of 16 bytes. Grid: x is ceil(time /
-// 128), y is `query`, z is batch. A block has 128 threads and 48 KiB (width 64) or 96 KiB (width 128) of
-// dynamic shared memory.
+// 128), of width 256 ceil(time / 64); y is `query`, z is batch. A block has 128 threads and 48 KiB (width 64) or
+// 96 KiB (more) of dynamic shared memory.
 //
 // `apart`: z is the number of documents, and x is enough for the longest one. Then lse has for each document
 // `[query, rows]`, one document after the other.
@@ -161,7 +161,12 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
         unsigned window, const unsigned *documents) {                                                    \
         attention::forward<WIDTH, APART>(out, lse, qkv, {time, query, key_value, window}, documents);    \
     }
-ATTENTION_FORWARD(64, 64, false)
-ATTENTION_FORWARD(128, 128, false)
-ATTENTION_FORWARD(64, apart_64, true)
-ATTENTION_FORWARD(128, apart_128, true)
+#define ATTENTION_FORWARDS(WIDTH)                                                                        \
+    ATTENTION_FORWARD(WIDTH, WIDTH, false)                                                               \
+    ATTENTION_FORWARD(WIDTH, apart_##WIDTH, true)
+ATTENTION_FORWARDS(64)
+ATTENTION_FORWARDS(80)
+ATTENTION_FORWARDS(96)
+ATTENTION_FORWARDS(112)
+ATTENTION_FORWARDS(128)
+ATTENTION_FORWARDS(256)

@@ -1,8 +1,8 @@
 // Building blocks of the fused attention kernels: tiles of bf16 rows in shared memory, and their products on
 // tensor cores.
 //
-// A block has four warps. A tile is a list of rows of WIDTH numbers (64 or 128). The 16-byte chunks of a row
-// are permuted: a chunk's index is XORed with the row's number modulo 8. So the eight rows that ldmatrix
+// A block has four warps. A tile is a list of rows of WIDTH numbers: 64, 80, 96, 112, 128 or 256. In shared memory a
+// row has room for the next power of two. Its 16-byte chunks are permuted: a chunk's index is XORed with the row's number modulo 8. So the eight rows that ldmatrix
 // reads at once lie in different banks. A warp holds MS x 16 rows of the left matrix and of the result, in
 // the fragments that mma.cu describes.
 
@@ -11,8 +11,17 @@ namespace attention {
 constexpr unsigned WARPS = 4, THREADS = 32 * WARPS;
 constexpr float LOG2_E = 1.44269504f;
 
+// The room for a row of a tile, in numbers.
+template <int WIDTH> constexpr unsigned ROOM = WIDTH <= 64 ? 64 : WIDTH <= 128 ? 128 : 256;
+
 // The factor for scores, 1 / sqrt(WIDTH); then the factor for base 2.
-template <int WIDTH> constexpr float SCALE = WIDTH == 64 ? 0.125f : 0.0883883476f;
+template <int WIDTH> constexpr float SCALE = 0;
+template <> constexpr float SCALE<64> = 0.125f;
+template <> constexpr float SCALE<80> = 0.111803399f;
+template <> constexpr float SCALE<96> = 0.102062073f;
+template <> constexpr float SCALE<112> = 0.0944911183f;
+template <> constexpr float SCALE<128> = 0.0883883476f;
+template <> constexpr float SCALE<256> = 0.0625f;
 template <int WIDTH> constexpr float SCALE_2 = SCALE<WIDTH> * LOG2_E;
 
 __forceinline__ float minus_infinity() {
@@ -80,14 +89,17 @@ __forceinline__ Rows<T> keys_of(T *numbers, const Heads &heads, unsigned head, u
 
 // The address of a chunk of 8 numbers in a row of a tile.
 template <int WIDTH> __forceinline__ unsigned chunk_at(unsigned tile, unsigned row, unsigned chunk) {
-    return tile + row * (2 * WIDTH) + chunk / 8 * 128 + ((chunk ^ row) & 7) * 16;
+    return tile + row * (2 * ROOM<WIDTH>) + chunk / 8 * 128 + ((chunk ^ row) & 7) * 16;
 }
 
 // Starts to copy the rows from `first` on into a tile. All threads of the block take part. Rows that do not
 // exist become zeros. If TILES is 2, the vectors that lie `apart` vectors further go to the next tile.
 template <int ROWS, int WIDTH, int TILES = 1>
 __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first, unsigned apart = 0) {
-    constexpr unsigned CHUNKS = WIDTH / 8;
+    // A thread has the same chunk of several rows: with the rows' room, not their width, that is quickly found.
+    constexpr unsigned CHUNKS = ROOM<WIDTH> / 8;
+    if (WIDTH < ROOM<WIDTH> && threadIdx.x % CHUNKS >= WIDTH / 8)
+        return;
 #pragma unroll
     for (unsigned step = 0; step < ROWS * CHUNKS / THREADS; step++) {
         const unsigned i = step * THREADS + threadIdx.x;
@@ -97,7 +109,7 @@ __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned f
             from.first + (there ? first + row : 0) * from.stride + chunk * 8;
 #pragma unroll
         for (unsigned part = 0; part < TILES; part++)
-            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * WIDTH, row, chunk),
+            cp_async_16(chunk_at<WIDTH>(tile + part * ROWS * 2 * ROOM<WIDTH>, row, chunk),
                         source + part * apart * WIDTH, there ? 16 : 0);
     }
 }
@@ -111,7 +123,7 @@ template <int WIDTH> __forceinline__ unsigned lane_row_turned(unsigned tile, uns
     return chunk_at<WIDTH>(tile, row + lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
 }
 
-// The same, `k` fragments of 16 numbers further along the rows. Tiles start at multiples of 256 bytes, so one
+// The same, `k` fragments of 16 numbers further along the rows. Tiles start at multiples of a row's bytes, so one
 // XOR gives the permuted address.
 __forceinline__ unsigned further(unsigned address, unsigned k) {
     return address ^ k << 5;
@@ -131,7 +143,7 @@ template <int WIDTH, int MS, bool HELD> struct Left {
             for (int k = 0; k < WIDTH / 16; k++)
 #pragma unroll
                 for (int m = 0; m < MS; m++)
-                    ldmatrix_x4(held[k][m], further(address, k) + m * 16 * 2 * WIDTH);
+                    ldmatrix_x4(held[k][m], further(address, k) + m * 16 * 2 * ROOM<WIDTH>);
         }
     }
 
@@ -143,7 +155,7 @@ template <int WIDTH, int MS, bool HELD> struct Left {
                 for (int i = 0; i < 4; i++)
                     words[m][i] = held[k][m][i];
             } else {
-                ldmatrix_x4(words[m], further(address, k) + m * 16 * 2 * WIDTH);
+                ldmatrix_x4(words[m], further(address, k) + m * 16 * 2 * ROOM<WIDTH>);
             }
         }
     }
@@ -169,7 +181,7 @@ __forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH
 #pragma unroll
         for (int n = 0; n < NS; n += 2) {
             unsigned right[4];
-            ldmatrix_x4(right, further(rights, k) + n * 8 * 2 * WIDTH);
+            ldmatrix_x4(right, further(rights, k) + n * 8 * 2 * ROOM<WIDTH>);
 #pragma unroll
             for (int m = 0; m < MS; m++) {
                 mma_bf16_16x8x16(result[m][n], lefts[m], right[0], right[1]);
@@ -199,7 +211,7 @@ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&l
 #pragma unroll
         for (int n = 0; n < WIDTH / 8; n += 2) {
             unsigned right[4];
-            ldmatrix_x4_trans(right, further(rights, n / 2) + k * 16 * 2 * WIDTH);
+            ldmatrix_x4_trans(right, further(rights, n / 2) + k * 16 * 2 * ROOM<WIDTH>);
 #pragma unroll
             for (int m = 0; m < MS; m++) {
                 mma_bf16_16x8x16(sum[m][n], lefts[m], right[0], right[1]);
@@ -250,7 +262,9 @@ __forceinline__ void store_rows(Rows<bf16> to, unsigned first, const float (&sum
                 *(unsigned *)(dynamic_shared() + at) = pack_bf16x2(low, high);
             }
     __syncwarp();
-    constexpr unsigned CHUNKS = WIDTH / 8;
+    constexpr unsigned CHUNKS = ROOM<WIDTH> / 8;
+    if (WIDTH < ROOM<WIDTH> && lane() % CHUNKS >= WIDTH / 8)
+        return;
 #pragma unroll
     for (unsigned step = 0; step < MS * 16 * CHUNKS / 32; step++) {
         const unsigned i = step * 32 + lane();
