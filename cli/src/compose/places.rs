@@ -1,6 +1,7 @@
 //! Where ranks run, and with which numbers.
 
 use pipewright::stages::devices::{FUSED_HEADS, bf16_products, name_and_memory};
+use pipewright::stages::models::Part;
 use pipewright::stages::{DType, Device, Place};
 
 use crate::config::{Config, Memory, Model};
@@ -78,7 +79,7 @@ pub fn describe_devices(config: &Config) -> Option<String> {
     if dtype == DType::Bf16 && devices.has_gpu() && config.model.kind.takes_tokens() {
         text += &slow_heads(&config.model);
         if !devices.0.contains(&Device::Cpu) {
-            text += &slow_vocabulary(&config.model);
+            text += &slow_vocabulary(config);
         }
     }
     Some(text)
@@ -141,9 +142,13 @@ fn slow_heads(model: &Model) -> String {
     )
 }
 
-/// A warning, if a GPT's scores cannot be read fast with `bf16`.
-fn slow_vocabulary(model: &Model) -> String {
-    if model.vocab.is_multiple_of(LOAD) {
+/// A warning, if a GPT's scores cannot be read fast with `bf16`. Where they come some rows at a time, the
+/// rows have room.
+fn slow_vocabulary(config: &Config) -> String {
+    let model = &config.model;
+    let rows = config.micro_batch_size() * config.data.seq;
+    let is_deferred = Part::Scores([model.dim, model.vocab], model.tied).is_deferred(rows);
+    if model.vocab.is_multiple_of(LOAD) || (is_deferred && config.shard_groups() == 1) {
         return String::new();
     }
     let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));

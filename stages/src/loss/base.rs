@@ -88,6 +88,13 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
         false
     }
 
+    /// Whether, on a GPU, the rows that [`Loss::take_rows`] gets may have more columns than
+    /// [`SomeRows::columns`]. There is no output in these, only room, so that each row begins at an address
+    /// that a GPU reads fast. The loss sets their gradient to zero.
+    fn takes_wider_rows(&self) -> bool {
+        false
+    }
+
     /// Like [`Loss::start`] and [`Loss::score`], with the output and the target of some rows of a
     /// micro-batch: `[rows, width]`, and `[rows]` or `[rows, numbers]`. Called with its first rows first,
     /// until all were given. The score of the micro-batch comes with the last ones, or, in training, from

@@ -99,7 +99,7 @@ impl CrossEntropy {
     fn run_on(&mut self, gpu: &Gpu, of: &SomeRows, logits: &mut Tensor, target: &Tensor) -> Result<()> {
         let gradient = of.gradient;
         self.check(logits.shape(), target.shape())?;
-        let (rows, classes) = (logits.shape().rows(), logits.shape().last());
+        let (rows, classes, width) = (logits.shape().rows(), of.columns, logits.shape().last());
         let all = self.classes.as_ref().map_or(classes, Classes::all);
         self.check_classes(target.ids(), all)?;
         let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
@@ -125,7 +125,7 @@ impl CrossEntropy {
         let kept = if gradient { eights.min(most / eight) } else { 0 };
         let threads = eights.next_multiple_of(32).min(ROW_THREADS[usize::from(!fits_twice)]);
         let grid = Grid { shared: (kept * eight) as u32, ..Grid::row(rows, threads as u32) };
-        let args = args![at, &ids, &scratch, classes, ignored, self.smoothing, 8 * kept];
+        let args = args![at, &ids, &scratch, classes, width, ignored, self.smoothing, 8 * kept];
         let name = match gradient {
             true => kernel!(dtype, "cross_entropy"),
             false => kernel!(dtype, "cross_entropy_score"),
@@ -136,7 +136,8 @@ impl CrossEntropy {
 
     /// Like [`CrossEntropy::run_on`], and waits for the score.
     fn score_on(&mut self, gpu: &Gpu, logits: &mut Tensor, target: &Tensor, gradient: bool) -> Result<Score> {
-        self.run_on(gpu, &all_rows(0, target, gradient), logits, target)?;
+        let of = all_rows(0, target, logits, gradient);
+        self.run_on(gpu, &of, logits, target)?;
         gpu.synchronize()?;
         Ok(self.told(self.on_gpu.numbers(0)))
     }
@@ -214,9 +215,9 @@ impl CrossEntropy {
 }
 
 /// All rows of a micro-batch.
-fn all_rows(micro_batch: u32, target: &Tensor, gradient: bool) -> SomeRows {
+fn all_rows(micro_batch: u32, target: &Tensor, logits: &Tensor, gradient: bool) -> SomeRows {
     let all = target.shape().count();
-    SomeRows { micro_batch, rows: 0..all, all, gradient }
+    SomeRows { micro_batch, rows: 0..all, all, columns: logits.shape().last(), gradient }
 }
 
 /// How many numbers [`one_row`] returns.
@@ -286,12 +287,17 @@ impl Loss<Tensor> for CrossEntropy {
             let score = self.run_all(&mut output, &target)?;
             return Ok((Some(score), output));
         };
-        self.run_on(&gpu, &all_rows(micro_batch, &target, true), &mut output, &target)?;
+        let of = all_rows(micro_batch, &target, &output, true);
+        self.run_on(&gpu, &of, &mut output, &target)?;
         Ok((None, output))
     }
 
     fn takes_rows(&self) -> bool {
         true
+    }
+
+    fn takes_wider_rows(&self) -> bool {
+        self.sharding.groups() == 1
     }
 
     fn take_rows(

@@ -52,22 +52,22 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
     load_some(from[0], counts[0], whole, x[0]);
 }
 
-// Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
+// Cross-entropy of logits[rows, width], of which the first `classes` count, and targets[rows]. With GRAD, the logits become the gradient of the
 // summed loss: softmax minus the target. A share of the target, `smoothing`, is spread over all classes. Rows
-// whose target is `ignored` get zeros; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole
+// whose target is `ignored`, and columns after the classes, get zeros; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole
 // warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient. In between,
 // it keeps the first `keeps` numbers in dynamic shared memory, whole eights; each thread reads what it wrote there
 // itself. A row is right if its target is the first of the largest logits, as on the CPU.
 template <bool GRAD, class T>
-void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, u64 ignored,
-                   float smoothing, unsigned keeps) {
+void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, unsigned width,
+                   u64 ignored, float smoothing, unsigned keeps) {
     // A thread has so many times eight numbers at once: 32 bytes.
     const int PARTS = 4 / sizeof(T);
     u64 row = blockIdx.x;
-    T* numbers = logits + row * classes;
+    T* numbers = logits + row * width;
     T* kept = (T*)dynamic_shared();
     unsigned target = targets[row];
-    bool counted = target != ignored, whole = classes % 8 == 0 && is_aligned(logits);
+    bool counted = target != ignored, whole = width % 8 == 0 && is_aligned(logits);
     unsigned apart = 8 * blockDim.x;
     Softmax softmax = {LOWEST, 0.0f}, other = softmax;
     float logit = counted ? load(numbers + target) : 0.0f;
@@ -120,7 +120,7 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
                 float& number = x[part][i];
                 number = exp_of<T>(number - softmax.largest) * scale - minus;
                 if (starts[part] + i == target) number -= 1.0f - smoothing;
-                if (!counted) number = 0.0f;
+                if (!counted || i >= counts[part]) number = 0.0f;
             }
             store_some(numbers + starts[part], counts[part], whole, x[part]);
         }
@@ -130,14 +130,14 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(1024)                                               \
         cross_entropy##SUFFIX(T* logits, const unsigned* targets, double* scores, unsigned classes,  \
-                              u64 ignored, float smoothing, unsigned keeps) {                        \
-        cross_entropy<true>(logits, targets, scores, classes, ignored, smoothing, keeps);            \
+                              unsigned width, u64 ignored, float smoothing, unsigned keeps) {        \
+        cross_entropy<true>(logits, targets, scores, classes, width, ignored, smoothing, keeps);     \
     }                                                                                                \
     extern "C" __global__ void __launch_bounds__(1024)                                               \
         cross_entropy_score##SUFFIX(T* logits, const unsigned* targets, double* scores,              \
-                                    unsigned classes, u64 ignored, float smoothing,                  \
+                                    unsigned classes, unsigned width, u64 ignored, float smoothing,  \
                                     unsigned keeps) {                                                \
-        cross_entropy<false>(logits, targets, scores, classes, ignored, smoothing, keeps);           \
+        cross_entropy<false>(logits, targets, scores, classes, width, ignored, smoothing, keeps);    \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

@@ -52,14 +52,25 @@ impl<'a, W: 'static> MicroBatchLoss<'a, W> {
         self.loss.check(output, self.target.shape())
     }
 
-    /// Takes the output of these rows of `all`, `[rows, width]`, if the loss [takes rows](Loss::takes_rows).
-    /// The first rows come first, and none is left out. Gives their gradient, if it is wanted.
+    /// Whether rows on a GPU may be wider than the output: see [`Loss::takes_wider_rows`].
+    pub fn takes_wider_rows(&self) -> bool {
+        self.loss.takes_wider_rows()
+    }
+
+    /// Takes the output of these rows of `all`, if the loss [takes rows](Loss::takes_rows): `[rows,
+    /// columns]`, or wider. The first rows come first, and none is left out. Gives their gradient, if it is
+    /// wanted.
     ///
     /// # Errors
     /// As [`MicroBatchLoss::take`]. Also when the loss gives no score for the last rows, where it has to.
-    pub fn take_rows(&mut self, rows: Range<usize>, all: usize, output: W) -> Result<Option<W>> {
+    pub fn take_rows(
+        &mut self,
+        rows: Range<usize>,
+        [all, columns]: [usize; 2],
+        output: W,
+    ) -> Result<Option<W>> {
         let target = rows_of(&self.target, &rows, all)?;
-        let some = SomeRows { micro_batch: self.micro_batch, rows, all, gradient: self.gradient };
+        let some = SomeRows { micro_batch: self.micro_batch, rows, all, columns, gradient: self.gradient };
         let shape = shape_of(&output);
         let (score, grad) = self.loss.take_rows(&some, output, target).map_err(refused)?;
         if some.are_last() && !some.gradient && score.is_none() {

@@ -11,6 +11,9 @@ pub struct SomeRows {
     pub rows: Range<usize>,
     /// How many rows it has.
     pub all: usize,
+    /// How many columns of the output count. On a GPU there may be more, for a loss that
+    /// [takes wider rows](crate::loss::Loss::takes_wider_rows).
+    pub columns: usize,
     /// Whether the gradient is wanted, or the score only.
     pub gradient: bool,
 }

@@ -16,6 +16,7 @@ mod frozen;
 mod onto;
 mod shelves;
 mod together;
+mod wider;
 
 use std::process::Command;
 use std::thread;

@@ -111,9 +111,15 @@ impl Product {
         (((left | right) * self.dtype.bytes()) | (out * self.out.bytes())) as u64
     }
 
-    /// Whether a matrix of it is some columns of a wider one.
-    pub(super) fn is_of_columns(self) -> bool {
-        self.left_of.is_some() || self.out_of.is_some()
+    /// How many numbers there are from the first of `left` to the end of its last row in memory.
+    pub(super) fn left_numbers(self) -> usize {
+        let [rows, width] = if self.left_turned { [self.inner, self.rows] } else { [self.rows, self.inner] };
+        rows * self.left_of.unwrap_or(width)
+    }
+
+    /// As [`Product::left_numbers`], for `out`.
+    pub(super) fn out_numbers(self) -> usize {
+        self.rows * self.out_of.unwrap_or(self.columns)
     }
 }
 

@@ -46,8 +46,8 @@ pub(crate) struct Trial {
 
 impl Trial {
     /// Queues a trial of a product that has this many algorithms. `run` queues the product by one of them. It
-    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small or
-    /// of some columns, or there is not enough free memory.
+    /// returns false if that is not possible. `None` if there is nothing to choose, the product is small, or
+    /// there is not enough free memory.
     ///
     /// # Errors
     /// When the driver reports an error, of the trial or of earlier work.
@@ -58,7 +58,7 @@ impl Trial {
         run: impl Fn(usize, Operands) -> bool,
     ) -> Result<Option<Self>> {
         let is_small = 2 * what.rows * what.inner * what.columns < LEAST_OPERATIONS;
-        if algorithms < 2 || is_small || what.is_of_columns() {
+        if algorithms < 2 || is_small {
             return Ok(None);
         }
         let bytes = Scratch::lay_out(what, Ptr::NONE).end.0;
@@ -100,7 +100,7 @@ impl Trial {
         for algorithm in 0..self.algorithms {
             let out = if algorithm == 0 { scratch.first } else { scratch.other };
             // If an algorithm cannot run, its result is zero, and not the result of the one before it.
-            streams.clear(out, what.rows * what.columns * what.out.bytes())?;
+            streams.clear(out, what.out_numbers() * what.out.bytes())?;
             run(algorithm, scratch.operands(what, out));
             if algorithm > 0 {
                 self.compare(streams, what, scratch, algorithm)?;
@@ -116,7 +116,7 @@ impl Trial {
 
     /// Queues the comparison of an algorithm's result with the first one's.
     fn compare(&self, streams: &Streams, what: Product, scratch: &Scratch, algorithm: usize) -> Result<()> {
-        let halves = what.rows * what.columns * what.out.bytes() / 2;
+        let halves = what.out_numbers() * what.out.bytes() / 2;
         let args = args![self.differ.at().offset(8 * algorithm), scratch.first, scratch.other, halves];
         streams.launch("find_difference", grid(halves.div_ceil(8)), &args)
     }
@@ -180,8 +180,8 @@ impl Scratch {
             right: take(right, what.dtype),
             start: take(start, what.out),
             bias: take(bias, what.out),
-            first: take(what.rows * what.columns, what.out),
-            other: take(what.rows * what.columns, what.out),
+            first: take(what.out_numbers(), what.out),
+            other: take(what.out_numbers(), what.out),
             end: next,
         }
     }
@@ -216,10 +216,10 @@ impl Scratch {
 fn counts(what: Product) -> [usize; 4] {
     let start = match what.start {
         Start::Zero => 0,
-        Start::Old => what.rows * what.columns,
+        Start::Old => what.out_numbers(),
     };
     let bias = if what.bias { what.columns } else { 0 };
-    [what.rows * what.inner, what.inner * what.columns, start, bias]
+    [what.left_numbers(), what.inner * what.columns, start, bias]
 }
 
 /// A grid for this many items.

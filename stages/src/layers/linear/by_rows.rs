@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::Linear;
 use super::divided::Side;
+use super::operands::Layout;
 use crate::device::Device;
 use crate::error::Result;
 use crate::loss::MicroBatchLoss;
@@ -17,6 +18,9 @@ pub(crate) const SCORES_AT_ONCE: usize = crate::cpu::depth::BLOCK_DEPTH;
 /// How many rows of the scores of a micro-batch are in memory at once on a GPU, which needs more to be busy:
 /// with fewer, it would wait for the memory of the weight gradients, which each part reads and writes.
 pub(crate) const SCORES_ON_GPU: usize = 2048;
+
+/// How many numbers a GPU reads at once.
+const READ_AT_ONCE: usize = 8;
 
 /// Whether a last layer of these sizes, for a micro-batch of this many rows, goes by rows: where the output
 /// is larger than the input, and larger than what is in memory at once.
@@ -36,6 +40,14 @@ impl Linear {
         goes_by_rows([inputs, outputs], rows)
     }
 
+    /// The width of rows of the output of which each begins at an address that a GPU reads fast, if the
+    /// output itself is not so wide.
+    fn wider_rows(&self) -> Option<usize> {
+        let [_, outputs] = self.matrix.sizes();
+        let is_plain = self.bias.is_none() && self.divided.is_none() && self.matrix.layout() == Layout::OutIn;
+        (is_plain && !outputs.is_multiple_of(READ_AT_ONCE)).then(|| outputs.next_multiple_of(READ_AT_ONCE))
+    }
+
     /// Takes all rows of the input through the layer and the loss, and back. Gives the input gradient, in
     /// training; an empty one, if nobody uses it.
     pub(super) fn run_by_rows(
@@ -50,6 +62,8 @@ impl Linear {
         let all = input.shape().rows();
         let most = rows_at_once(input.place().device);
         loss.check(&self.output_shape(input_shape)?)?;
+        let [_, columns] = self.matrix.sizes();
+        let wider = self.wider_rows().filter(|_| loss.takes_wider_rows());
         // With several shards, each has a part of each number.
         let room = |width| match &team {
             Some(_) => input.f32_beside(input.shape().with_last(width).dims()),
@@ -63,11 +77,14 @@ impl Linear {
         for first in (0..all).step_by(most) {
             let range = first..all.min(first + most);
             let rows = input.rows(range.clone())?;
-            let mut output = self.matrix.forward_with_room(&rows, self.bias.as_ref(), most.min(all))?;
+            let mut output = match (rows.gpu()?, wider) {
+                (Some(gpu), Some(width)) => self.matrix.forward_wider(&gpu, &rows, [width, most.min(all)])?,
+                _ => self.matrix.forward_with_room(&rows, self.bias.as_ref(), most.min(all))?,
+            };
             for adapter in &mut self.adapters {
                 adapter.forward(ctx, range.start, &mut output, &rows)?;
             }
-            let Some(grad) = loss.take_rows(range.clone(), all, output)? else { continue };
+            let Some(grad) = loss.take_rows(range.clone(), [all, columns], output)? else { continue };
             if let Some(input_grad) = &mut input_grad {
                 let some = match &team {
                     Some(_) => self.matrix.input_grad_part(&grad)?,

@@ -1,10 +1,10 @@
-//! The products of an adapter on a GPU. They read and add to some columns of wider rows where these are, and
-//! nothing else moves them.
+//! Products of some columns of wider rows on a GPU, such as those of an adapter. They read and add to the
+//! columns where these are, and nothing else moves them.
 
 use std::ops::Range;
 
 use super::weight_matrix::{WeightMatrix, grad_product};
-use crate::cuda::{Gpu, Product, Ptr, Scale, Start};
+use crate::cuda::{Added, Gpu, Product, Ptr, Scale, Start};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -28,6 +28,21 @@ impl Scaled<'_> {
 }
 
 impl WeightMatrix {
+    /// `rows W`, in rows that are `width` wide, in memory with room for `room` rows. What comes after the
+    /// output in a row is not set.
+    pub(super) fn forward_wider(
+        &self,
+        gpu: &Gpu,
+        rows: &Tensor,
+        [width, room]: [usize; 2],
+    ) -> Result<Tensor> {
+        let output = rows.beside_with_room(rows.shape().with_last(width).dims(), room)?;
+        let product = Product { out_of: Some(width), ..self.product(rows) };
+        let weight = self.parameter().weights().operand();
+        gpu.product(product, output.at(), rows.at(), weight, Added::default())?;
+        Ok(output)
+    }
+
     /// Adds `scale (rows W)` to some columns of the output.
     pub(super) fn add_to_columns(
         &self,

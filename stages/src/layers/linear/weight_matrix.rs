@@ -305,6 +305,7 @@ impl WeightMatrix {
             inner: self.sizes[1],
             columns: self.sizes[0],
             right_turned: self.layout == Layout::InOut,
+            left_of: self.wider(rows),
             ..self.product(rows)
         }
     }
@@ -312,6 +313,11 @@ impl WeightMatrix {
 
 /// The products on a GPU: see [`groups_on_gpu`](super::groups_on_gpu).
 impl WeightMatrix {
+    /// The width of rows of an output's gradient, if it is more than the outputs.
+    fn wider(&self, grad: &Tensor) -> Option<usize> {
+        Some(grad.shape().last()).filter(|width| *width > self.sizes[1])
+    }
+
     /// `rows W + bias`, in memory with room for `room` rows. Starts with `onto`, if it is given and there are
     /// no [groups](Self::is_apart).
     pub(super) fn forward_on(
@@ -392,7 +398,10 @@ impl WeightMatrix {
             Layout::InOut => (input, grad),
             Layout::OutIn => (grad, input),
         };
-        let product = grad_product(left, right, starts_sum);
+        let mut product = grad_product(left, right, starts_sum);
+        if self.layout() == Layout::OutIn {
+            product = Product { rows: self.sizes()[1], left_of: self.wider(grad), ..product };
+        }
         let Some(apart) = &self.apart else {
             return gpu.product(product, out, left.at(), right.at(), Added::default());
         };
