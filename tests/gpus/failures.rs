@@ -68,6 +68,18 @@ fn hash(case: Case) -> Result<String> {
     Ok(hashes.remove(0))
 }
 
+/// What is there, once it stays for a while: threads give back what they had.
+fn left() -> String {
+    let (mut left, mut same) = (answer("pw_left"), 0);
+    while same < 5 {
+        thread::sleep(Duration::from_millis(10));
+        let now = answer("pw_left");
+        same = if now == left { same + 1 } else { 0 };
+        left = now;
+    }
+    left
+}
+
 /// What is there besides `before`, once the threads that have ended have given back all they had.
 fn left_since(before: &str) -> Option<String> {
     // Longer than any machine needs, so that a leak ends as a message.
@@ -80,10 +92,11 @@ fn left_since(before: &str) -> Option<String> {
     Some(answer("pw_left"))
 }
 
-/// Lets the `n`-th call fail, and prints which it was. What is wrong with that. `None` if there are fewer.
-fn with_failure(case: Case, n: u64, expected: &str) -> Option<Vec<String>> {
-    let before = answer("pw_left");
-    tell("pw_fail", &format!("any:{n}"));
+/// Lets the `n`-th call of this function (`any`: of all) fail, and prints which it was. What is wrong with
+/// that. `None` if there are fewer.
+fn with_failure(case: Case, function: &str, n: u64, expected: &str) -> Option<Vec<String>> {
+    let before = left();
+    tell("pw_fail", &format!("{function}:{n}"));
     let ended = run(case);
     let call = answer("pw_failed");
     tell("pw_fail", "");
@@ -117,22 +130,33 @@ fn with_failure(case: Case, n: u64, expected: &str) -> Option<Vec<String>> {
 
 #[test]
 fn any_call_of_a_step_may_fail() {
-    calls_may_fail(Case::OneProcess, "any_call_of_a_step_may_fail", 37);
+    calls_may_fail(Case::OneProcess, ANY, "any_call_of_a_step_may_fail", 37);
 }
 
 #[test]
 fn any_call_of_a_step_that_offloads_may_fail() {
-    calls_may_fail(Case::Offloading, "any_call_of_a_step_that_offloads_may_fail", 41);
+    calls_may_fail(Case::Offloading, ANY, "any_call_of_a_step_that_offloads_may_fail", 41);
 }
 
 /// Which call is the n-th depends on the processes' order too. All are tried in many runs.
 #[test]
 fn any_call_of_a_step_in_two_processes_may_fail() {
-    calls_may_fail(Case::TwoProcesses, "any_call_of_a_step_in_two_processes_may_fail", 61);
+    calls_may_fail(Case::TwoProcesses, ANY, "any_call_of_a_step_in_two_processes_may_fail", 61);
 }
 
-/// Lets every `stride`-th call of a run fail, in a process where this test is alone.
-fn calls_may_fail(case: Case, test: &str, stride: u64) {
+/// What a failed copy used must not be freed by a rank: CUDA would wait for the device, which waits for the
+/// other process.
+#[test]
+fn any_copy_to_a_gpu_in_two_processes_may_fail() {
+    let test = "any_copy_to_a_gpu_in_two_processes_may_fail";
+    calls_may_fail(Case::TwoProcesses, "cuMemcpyHtoDAsync_v2", test, 1);
+}
+
+/// The functions that fail: all.
+const ANY: &str = "any";
+
+/// Lets every `stride`-th call of a function fail in a run, in a process where this test is alone.
+fn calls_may_fail(case: Case, function: &str, test: &str, stride: u64) {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return;
     }
@@ -143,7 +167,8 @@ fn calls_may_fail(case: Case, test: &str, stride: u64) {
     let expected = hash(case).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
     // All of them need another stride, 1.
-    let wrong: Vec<_> = (0..).map_while(|index| with_failure(case, 1 + index * stride, &expected)).collect();
+    let wrong: Vec<_> =
+        (0..).map_while(|index| with_failure(case, function, 1 + index * stride, &expected)).collect();
     assert!(wrong.len() > 5, "few calls");
     assert_eq!(wrong.concat(), [""; 0]);
 }

@@ -39,6 +39,11 @@ pub(crate) fn enter(index: u32) -> Result<()> {
     Ok(())
 }
 
+/// The GPU whose context is the current one of this thread.
+pub(crate) fn current() -> Option<u32> {
+    CURRENT.get()
+}
+
 /// The context of a device.
 pub(crate) fn context_of(index: u32) -> Result<CUcontext> {
     context(index).map(|context| context.0)

@@ -75,9 +75,6 @@ impl Offloaded {
             return Ok(room);
         }
         if offloads.rooms.would_be_too_much(bytes) {
-            // Copies that began earlier may still read or write rooms that are free.
-            offloads.stream(Direction::Out).synchronize()?;
-            offloads.stream(Direction::Back).synchronize()?;
             offloads.rooms.clear();
         }
         let host = Pinned::new(bytes).map_err(|error| error.wanted_for(Purpose::Offload))?;

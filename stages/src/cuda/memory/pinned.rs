@@ -2,10 +2,14 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use cudarc::driver::result::{DriverError, free_host, malloc_host};
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUresult};
 
+use crate::cuda::context::{current, enter};
 use crate::cuda::driver::{Event, Ptr};
 use crate::cuda::failure::failed;
 use crate::error::{OutOfMemory, Result};
@@ -17,10 +21,43 @@ const SMALLEST: usize = 256;
 const MOST: usize = 16;
 
 /// Pinned host memory that every device can access.
+///
+/// A drop does not wait. CUDA frees such memory when all devices are done with all work so far, and that may
+/// be never: work may wait for a process that has ended, and a host that waits would not see that.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     at: *mut c_void,
     bytes: usize,
+    /// A GPU that it was taken for.
+    gpu: Option<u32>,
+}
+
+/// Memory that is to be freed.
+struct Unused {
+    at: *mut c_void,
+    gpu: Option<u32>,
+}
+
+// SAFETY: nobody else has the memory any more.
+unsafe impl Send for Unused {}
+
+/// To the thread that frees memory, one block after the other.
+static UNUSED: LazyLock<Option<Sender<Unused>>> = LazyLock::new(|| {
+    let (sender, unused) = channel::<Unused>();
+    let free = move || unused.into_iter().for_each(|unused| unused.free());
+    let started = thread::Builder::new().name("pinned memory".to_owned()).spawn(free);
+    started.ok().map(|_| sender)
+});
+
+impl Unused {
+    /// Frees it, once no work uses it. What cannot be freed is there until the process ends.
+    fn free(self) {
+        if self.gpu.is_none_or(|gpu| enter(gpu).or_else(|_| enter(gpu)).is_ok()) {
+            // SAFETY: the memory was allocated for one value, which is gone. CUDA waits for work that uses
+            // it.
+            let _ = unsafe { free_host(self.at) };
+        }
+    }
 }
 
 // SAFETY: it is plain memory, and only its owner reads and writes it.
@@ -39,7 +76,7 @@ impl Pinned {
         })?;
         // SAFETY: this many bytes were just allocated.
         unsafe { at.cast::<u8>().write_bytes(0, bytes) };
-        Ok(Self { at, bytes })
+        Ok(Self { at, bytes, gpu: current() })
     }
 
     /// The address for a device.
@@ -70,8 +107,9 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: the memory was allocated for this value alone. CUDA waits for work that still uses it.
-        let _ = unsafe { free_host(self.at) };
+        let unused = Unused { at: self.at, gpu: self.gpu };
+        // Without the thread it stays.
+        let _ = UNUSED.as_ref().map(|thread| thread.send(unused));
     }
 }
 

@@ -39,8 +39,7 @@ pub(crate) struct Trial {
     algorithms: usize,
     /// Events before the first timed run and after each.
     marks: Vec<Event>,
-    /// For each algorithm whether its result differs from the first one's: 1, or 0. It is kept as long as the
-    /// trial, because freeing it would wait for the device.
+    /// For each algorithm whether its result differs from the first one's: 1, or 0.
     differ: Pinned,
 }
 
