@@ -6,12 +6,14 @@ gradients summed over the micro-batches.
 
 FOLDER is what our side prepared. With `bf16`, weights and optimizer are in bf16, which is fastest. With
 `autocast`, weights and optimizer are in f32 and products in bf16, as in Pipewright. The program first prints
-a line of JSON with its version. For each number that it reads on standard input, it trains that many steps
-and prints a line of JSON with their seconds and losses.
+a line of JSON with its version and, on a GPU, the kernels of its attention. For each number that it reads on standard
+input, it trains that many steps and prints a line of JSON with their seconds and losses, and with the GPU's clock and
+power right after.
 """
 import argparse
 import json
 import pathlib
+import subprocess
 import sys
 import time
 
@@ -60,6 +62,27 @@ class Training:
             torch.cuda.synchronize()
 
 
+def attention_kernels(folder):
+    """The names of the kernels that PyTorch runs for causal attention of the model's size."""
+    size = json.loads((pathlib.Path(folder) / "size.json").read_text())["model"]
+    shape = (16, size["heads"], size["context"], size["dim"] // size["heads"])
+    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+        torch.cuda.synchronize()
+    names = {event.key for event in profile.key_averages()}
+    return sorted(name[:60] for name in names if any(part in name.lower() for part in ("flash", "fmha", "sdpa", "cudnn")))
+
+
+def clock_and_power():
+    """The clock of the multiprocessors and the power of the GPU now, as nvidia-smi tells them."""
+    query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return None
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True)
@@ -69,10 +92,14 @@ def main():
     given = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     training = Training(given)
-    print(json.dumps({"peer": f"PyTorch {torch.__version__}"}), flush=True)
+    about = f"PyTorch {torch.__version__}"
+    if given.device == "cuda":
+        about += f", attention by {', '.join(attention_kernels(given.folder)) or 'unknown kernels'}"
+    print(json.dumps({"peer": about}), flush=True)
     for line in sys.stdin:
         seconds, losses = zip(*(training.step() for _ in range(int(line))))
-        print(json.dumps({"seconds": seconds, "losses": losses}), flush=True)
+        now = clock_and_power() if given.device == "cuda" else None
+        print(json.dumps({"seconds": seconds, "losses": losses, "clock_and_power": now}), flush=True)
 
 
 if __name__ == "__main__":
