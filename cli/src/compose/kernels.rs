@@ -124,13 +124,15 @@ impl Builder<'_> {
         self.left.as_mut().and_then(|left| left.split_off_first()).is_none_or(|next| !next.is_frozen)
     }
 
-    /// `[inputs, rank, outputs]` of the next adapters.
-    fn adapters(&mut self) -> Vec<[usize; 3]> {
+    /// `[inputs, rank, outputs]` of the next adapters, and how many of their weights are trained.
+    fn adapters(&mut self) -> Vec<([usize; 3], usize)> {
         let mut adapters = Vec::new();
         while let Some([down, up, rest @ ..]) = self.left
             && Lora::is_adapter(&down.name)
         {
-            adapters.push([down.dims[1], down.dims[0], up.dims[0]]);
+            let trained = [down, up].into_iter().filter(|matrix| !matrix.is_frozen);
+            let sizes = [down.dims[1], down.dims[0], up.dims[0]];
+            adapters.push((sizes, trained.map(ParameterContents::numbers).sum()));
             self.left = Some(rest);
         }
         adapters
@@ -192,7 +194,10 @@ impl Builder<'_> {
             self.kernels.backward_weight.push(sums);
             self.kernels.weights += outputs;
         }
-        adapters.into_iter().for_each(|sizes| self.adapter(sizes));
+        for (sizes, trained) in adapters {
+            self.adapter(sizes);
+            self.kernels.weights += trained;
+        }
         self.width = outputs;
     }
 
@@ -207,7 +212,6 @@ impl Builder<'_> {
         self.kernels.forward.extend(forward);
         self.kernels.backward_input.extend(backward_input);
         self.kernels.backward_weight.extend(backward_weight);
-        self.kernels.weights += rank * (inputs + outputs);
     }
 
     /// An activation that makes rows of `after` numbers from rows of `before`. Backward makes its output

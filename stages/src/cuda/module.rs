@@ -20,8 +20,9 @@ use super::source::{OPTIONS, SOURCE};
 use crate::cuda::library::Library;
 use crate::error::{Error, Result};
 
-/// From this many bytes of dynamic shared memory on, a kernel needs permission.
-const FREE_SHARED: u32 = 48 << 10;
+/// From this many bytes of dynamic shared memory on, a kernel asks for permission. It needs that from 48 KiB
+/// on, together with what it declares itself.
+const FREE_SHARED: u32 = 40 << 10;
 
 /// The bytes of a checksum.
 const CHECKSUM: usize = 8;

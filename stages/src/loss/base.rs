@@ -90,7 +90,7 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
 
     /// Whether, on a GPU, the rows that [`Loss::take_rows`] gets may have more columns than
     /// [`SomeRows::columns`]. There is no output in these, only room, so that each row begins at an address
-    /// that a GPU reads fast. The loss sets their gradient to zero.
+    /// that a GPU reads fast. Nobody reads their gradient.
     fn takes_wider_rows(&self) -> bool {
         false
     }

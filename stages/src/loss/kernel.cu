@@ -52,12 +52,13 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
     load_some(from[0], counts[0], whole, x[0]);
 }
 
-// Cross-entropy of logits[rows, width], of which the first `classes` count, and targets[rows]. With GRAD, the logits become the gradient of the
-// summed loss: softmax minus the target. A share of the target, `smoothing`, is spread over all classes. Rows
-// whose target is `ignored`, and columns after the classes, get zeros; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole
-// warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient. In between,
-// it keeps the first `keeps` numbers in dynamic shared memory, whole eights; each thread reads what it wrote there
-// itself. A row is right if its target is the first of the largest logits, as on the CPU.
+// Cross-entropy of logits[rows, width], of which the first `classes` count, and targets[rows]. With GRAD, the
+// logits become the gradient of the summed loss: softmax minus the target. A share of the target, `smoothing`,
+// is spread over all classes. Rows whose target is `ignored` get zeros, and so do columns after the classes, up to
+// the next multiple of eight; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole warps per row.
+// It reads the row once for the sum, by streaming softmax, and once for the gradient. In between, it keeps the
+// first `keeps` numbers in dynamic shared memory, whole eights; each thread reads what it wrote there itself. A
+// row is right if its target is the first of the largest logits, as on the CPU.
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, unsigned width,
                    u64 ignored, float smoothing, unsigned keeps) {

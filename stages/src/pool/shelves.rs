@@ -50,6 +50,17 @@ impl<V> Shelves<V> {
         self.count(Sizes::freed_unused);
     }
 
+    /// Drops those values that `may_go`.
+    pub(crate) fn clear_if(&self, may_go: impl Fn(&V) -> bool) {
+        let mut freed = 0;
+        for (size, values) in self.by_size.borrow_mut().iter_mut() {
+            let before = values.len();
+            values.retain(|value| !may_go(value));
+            freed += size * (before - values.len());
+        }
+        self.count(|sizes| sizes.freed(freed));
+    }
+
     /// Counts a new value of this size, which will be put here.
     pub(crate) fn made(&self, size: usize) {
         self.count(|sizes| sizes.made(size));

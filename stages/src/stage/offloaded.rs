@@ -75,7 +75,8 @@ impl Offloaded {
             return Ok(room);
         }
         if offloads.rooms.would_be_too_much(bytes) {
-            offloads.rooms.clear();
+            // Copies that began earlier may still read or write the others.
+            offloads.rooms.clear_if(|room| room.copied.is_done().unwrap_or(false));
         }
         let host = Pinned::new(bytes).map_err(|error| error.wanted_for(Purpose::Offload))?;
         let room = Room { size: bytes, host, copied: Event::new(false)? };

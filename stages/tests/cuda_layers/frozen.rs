@@ -3,7 +3,7 @@
 use common::forward;
 use pipewright_stages::devices::free_memory;
 use pipewright_stages::layers::{Embedding, LayerNorm, Linear};
-use pipewright_stages::{Device, Kind, Parameter};
+use pipewright_stages::{Device, Kind, Lora, Parameter};
 
 use super::*;
 
@@ -58,6 +58,38 @@ fn frozen_weights_give_the_bits_of_trained_ones() {
             assert_eq!(doubled.len(), frozen.len());
         }
     }
+}
+
+/// The gradients of an adapter's two matrices, of which these are frozen.
+fn gradients_of_adapter(frozen: [bool; 2]) -> [Vec<u32>; 2] {
+    let mut layer = Linear::new("fc", [24, 40], Init::Normal(0.3), 1).without_bias();
+    let lora = Lora { rank: 8, alpha: 4.0, dropout: 0.0, seed: 1 };
+    layer.adapt(&mut |_| Some(lora)).unwrap();
+    let mut all = [true, frozen[0], frozen[1]].into_iter();
+    layer.visit_parameters(&mut |parameter| {
+        let frozen = all.next().expect("the weights, and both of the adapter");
+        parameter.train_by(Training { frozen, ..Training::default() });
+        parameter.value.copy_from_slice(&numbers(parameter.name(), parameter.value.len()));
+        parameter.move_to(gpu(DType::Bf16)).unwrap();
+    });
+    let on_gpu = |name: &str, width| tensor(name, &[16, width]).to(gpu(DType::Bf16)).unwrap();
+    pass(&mut layer, &on_gpu("x", 24), &on_gpu("dy", 40));
+    let mut gradients = Vec::new();
+    layer.visit_gradients(&mut |parameter| {
+        parameter.fetch(Part::Gradient).unwrap();
+        gradients.push(bits(&parameter.grad));
+    });
+    [gradients[1].clone(), gradients[2].clone()]
+}
+
+#[test]
+fn a_frozen_matrix_of_an_adapter_has_no_gradient() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let [down, up] = gradients_of_adapter([false; 2]);
+    assert_eq!(gradients_of_adapter([false, true]), [down, vec![]]);
+    assert_eq!(gradients_of_adapter([true, false]), [vec![], up]);
 }
 
 /// Names the process in which nothing else takes memory.

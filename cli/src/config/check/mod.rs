@@ -84,7 +84,7 @@ fn bounds(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is said of longer documents where none are kept apart.
+/// Refuses `data.longer` where no documents are kept apart.
 fn longer(config: &Config) -> Result<()> {
     let are_apart = |one: &Config| matches!(one.packing(), Some(Packing::Apart(_)));
     let mut all: Vec<Config> = (0..config.data.sources.len()).map(|place| config.of_source(place)).collect();

@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use cudarc::driver::result::{DriverError, free_host, malloc_host};
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUresult};
@@ -52,13 +54,22 @@ static UNUSED: LazyLock<Option<Sender<Unused>>> = LazyLock::new(|| {
 impl Unused {
     /// Frees it, once no work uses it. What cannot be freed is there until the process ends.
     fn free(self) {
-        if self.gpu.is_none_or(|gpu| enter(gpu).or_else(|_| enter(gpu)).is_ok()) {
+        if self.gpu.is_none_or(|gpu| enter(gpu).is_ok()) {
             // SAFETY: the memory was allocated for one value, which is gone. CUDA waits for work that uses
             // it.
             let _ = unsafe { free_host(self.at) };
         }
+        FREEING.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// How many blocks are to be freed.
+static FREEING: AtomicUsize = AtomicUsize::new(0);
+
+/// How often, at most, memory that cannot be had is tried again while other memory is being freed, and how
+/// long after each other.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 // SAFETY: it is plain memory, and only its owner reads and writes it.
 unsafe impl Send for Pinned {}
@@ -69,7 +80,16 @@ impl Pinned {
     /// Pinned memory of this many zero bytes. The thread must have a [`Gpu`].
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         // SAFETY: a context is current, as the caller promises.
-        let taken = unsafe { malloc_host(bytes.max(1), CU_MEMHOSTALLOC_PORTABLE) };
+        let take = || unsafe { malloc_host(bytes.max(1), CU_MEMHOSTALLOC_PORTABLE) };
+        let mut taken = take();
+        for _ in 0..TRIES {
+            let lacks = matches!(taken, Err(DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY)));
+            if !lacks || FREEING.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            thread::sleep(PAUSE);
+            taken = take();
+        }
         let at = taken.map_err(|error| match error {
             DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => OutOfMemory::on_host::<u8>(bytes).into(),
             error => failed("taking host memory that devices reach")(error),
@@ -108,6 +128,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let unused = Unused { at: self.at, gpu: self.gpu };
+        FREEING.fetch_add(1, Ordering::Relaxed);
         // Without the thread it stays.
         let _ = UNUSED.as_ref().map(|thread| thread.send(unused));
     }

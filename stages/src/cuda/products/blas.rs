@@ -12,6 +12,7 @@ use super::choices::Choices;
 use super::plan::Plan;
 use super::product::{ALIGNMENT, Product, WORKSPACE};
 use super::trial::Trial;
+use crate::cuda::driver;
 use crate::cuda::failure::no_memory_for;
 use crate::cuda::library::Library;
 use crate::cuda::memory::device::Memory;
@@ -19,8 +20,8 @@ use crate::cuda::streams::Streams;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// How many plans are kept. Then those without a trial are dropped, so that ever new numbers of rows do not
-/// fill the memory.
+/// How many plans are kept. Then those without a chosen algorithm are dropped, so that ever new numbers of
+/// rows do not fill the memory.
 const MOST_PLANS: usize = 1024;
 
 /// The use of a product after which its algorithms are tried.
@@ -78,7 +79,7 @@ impl Blas {
         }
         let mut plans = self.plans.borrow_mut();
         if plans.len() >= MOST_PLANS {
-            plans.retain(|_, planned| planned.trial.get().is_some());
+            plans.retain(|_, planned| planned.is_chosen());
         }
         let plan = self.new_plan(what, ALIGNMENT, device)?;
         let planned = Rc::new(Planned {
@@ -111,12 +112,19 @@ impl Blas {
 }
 
 impl Planned {
+    /// Whether the fastest algorithm is known, or will be.
+    fn is_chosen(&self) -> bool {
+        self.best.get().is_some() || matches!(self.trial.get(), Some(Some(_)))
+    }
+
     /// The algorithm for the next use.
     pub(crate) fn algorithm(&self, blas: &Blas, what: Product) -> Result<usize> {
         if let (None, Some(Some(trial))) = (self.best.get(), self.trial.get())
             && let Some(best) = trial.best()?
         {
             self.best.set(Some(best));
+            // The memory of the trial goes from CUDA's pool to others that use the GPU.
+            driver::trim(blas.choices.gpu())?;
             blas.choices.learn(what, best, self.plan.algorithms());
         }
         Ok(self.best.get().unwrap_or(0))

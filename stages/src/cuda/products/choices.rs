@@ -48,6 +48,11 @@ impl Choices {
         Ok(Self { name, index })
     }
 
+    /// The GPU.
+    pub(crate) fn gpu(&self) -> u32 {
+        self.index
+    }
+
     /// The fastest algorithm, if it is known for this number of algorithms.
     pub(crate) fn best(&self, what: Product, algorithms: usize) -> Option<usize> {
         let all = KNOWN.lock();
@@ -55,8 +60,8 @@ impl Choices {
         (of == algorithms).then_some(best)
     }
 
-    /// Notes the result of a trial. It is kept on disk only if no other rank uses the GPU: its work may have
-    /// made some of the algorithms slower.
+    /// Notes the result of a trial. It is kept on disk only if no other rank of this process uses the
+    /// GPU: its work may have made some of the algorithms slower.
     pub(crate) fn learn(&self, what: Product, best: usize, algorithms: usize) {
         let mut all = KNOWN.lock();
         let Some(known) = all.get_mut(&self.name) else { return };

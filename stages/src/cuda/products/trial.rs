@@ -65,7 +65,7 @@ impl Trial {
         if free / SHARE_OF_MEMORY < bytes {
             return Ok(None);
         }
-        // Not memory of the shelf, which would keep it.
+        // Not memory of the shelf, which would keep it. CUDA's pool does until it is trimmed.
         let Some(at) = driver::allocate(bytes as usize, streams.stream())? else {
             return Ok(None);
         };

@@ -83,7 +83,8 @@ impl WeightMatrix {
         gpu.product_anywhere(product, out, grad.at(), right)
     }
 
-    /// Adds the gradient of the weights, from some columns of the output's gradient, times `scale`.
+    /// Adds the gradient of the weights, unless they are frozen, from some columns of the output's gradient,
+    /// times `scale`.
     pub(super) fn add_grad_of_columns(
         &mut self,
         gpu: &Gpu,
@@ -91,6 +92,9 @@ impl WeightMatrix {
         grad: &Tensor,
         from: &Scaled<'_>,
     ) -> Result<()> {
+        if self.parameter().is_frozen() {
+            return Ok(());
+        }
         let starts_sum = self.for_gradients().starts_sum(false);
         let product = Product {
             rows: from.columns.len(),

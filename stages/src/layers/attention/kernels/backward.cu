@@ -274,8 +274,8 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
 // `query` queries, `key_value` keys and as many values. Reads qkv of that shape, grad `[batch, time, query
 // * width]`, lse and delta f32 `[batch, query, time]`. A query sees `window` keys at most, from 1 to
 // `time`. Addresses of bf16 must be multiples of 16 bytes. Grid: x is ceil(time / 128) for width 64 and
-// ceil(time / 64) for others, y is `key_value`, z is batch. A block has 128 threads and 66560 (width 64), 98304 (256)
-// or 99328 bytes of dynamic shared memory. `apart` is as in attention_forward.
+// ceil(time / 64) for others, y is `key_value`, z is batch. A block has 128 threads and 66560 (width 64) or
+// 99328 bytes of dynamic shared memory. `apart` is as in attention_forward.
 ATTENTION_BACKWARDS(64, kv, backward_keys<64, true, true>)
 ATTENTION_BACKWARDS(80, kv, backward_keys<80, true, true>)
 ATTENTION_BACKWARDS(96, kv, backward_keys<96, true, true>)
@@ -284,8 +284,8 @@ ATTENTION_BACKWARDS(128, kv, backward_keys<128, true, true>)
 ATTENTION_BACKWARDS(256, k, backward_keys<256, true, false>)
 ATTENTION_BACKWARDS(256, v, backward_keys<256, false, true>)
 
-// The gradient of queries, in the same way. Grid: x is ceil(time / 128), of width 256 ceil(time / 64), y is `query`, z
-// is batch. A block has 128 threads and 64 KiB (width 64) or 96 KiB (more) of dynamic shared memory.
+// The gradient of queries, in the same way. Grid: x is ceil(time / 128), of width 256 ceil(time / 64), y is
+// `query`, z is batch. A block has 128 threads and 64 KiB (width 64) or 96 KiB (more) of dynamic shared memory.
 ATTENTION_BACKWARDS(64, q, backward_queries<64>)
 ATTENTION_BACKWARDS(80, q, backward_queries<80>)
 ATTENTION_BACKWARDS(96, q, backward_queries<96>)

@@ -1,7 +1,7 @@
 // Fused causal attention, forward: Dao, "FlashAttention-2" (2023), algorithm 1, with mma.sync.
 //
-// A block takes 128 query rows of a head, and each of its warps takes 32 of them (of width 256, half as many). The
-// block loops over tiles of 64 keys (32) up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
+// A block takes 128 query rows of a head, and each of its warps takes 32 of them. The block loops over tiles
+// of 64 keys (for width 256: 64 and 16 rows, 32 keys) up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
 // scores of a row stay in registers.
 
 namespace attention {

@@ -1,8 +1,8 @@
 // Building blocks of the fused attention kernels: tiles of bf16 rows in shared memory, and their products on
 // tensor cores.
 //
-// A block has four warps. A tile is a list of rows of WIDTH numbers: 64, 80, 96, 112, 128 or 256. In shared memory a
-// row has room for the next power of two. Its 16-byte chunks are permuted: a chunk's index is XORed with the row's number modulo 8. So the eight rows that ldmatrix
+// A block has four warps. A tile is a list of rows of WIDTH numbers: 64, 80, 96, 112, 128 or 256. In shared
+// memory a row has room for the next power of two. Its 16-byte chunks are permuted: a chunk's index is XORed with the row's number modulo 8. So the eight rows that ldmatrix
 // reads at once lie in different banks. A warp holds MS x 16 rows of the left matrix and of the result, in
 // the fragments that mma.cu describes.
 
