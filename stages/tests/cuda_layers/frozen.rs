@@ -69,7 +69,8 @@ fn gradients_of_adapter(frozen: [bool; 2]) -> [Vec<u32>; 2] {
     layer.visit_parameters(&mut |parameter| {
         let frozen = all.next().expect("the weights, and both of the adapter");
         parameter.train_by(Training { frozen, ..Training::default() });
-        parameter.value.copy_from_slice(&numbers(parameter.name(), parameter.value.len()));
+        let values = numbers(parameter.name(), parameter.value.len());
+        parameter.value.copy_from_slice(&values);
         parameter.move_to(gpu(DType::Bf16)).unwrap();
     });
     let on_gpu = |name: &str, width| tensor(name, &[16, width]).to(gpu(DType::Bf16)).unwrap();
