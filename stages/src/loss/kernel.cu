@@ -52,7 +52,7 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
     load_some(from[0], counts[0], whole, x[0]);
 }
 
-// Cross-entropy of logits[rows, width], of which the first `classes` count, and targets[rows]. With GRAD, the
+// Cross-entropy of logits[rows, width] and targets[rows]. The first `classes` columns count. With GRAD, the
 // logits become the gradient of the summed loss: softmax minus the target. A share of the target, `smoothing`,
 // is spread over all classes. Rows whose target is `ignored` get zeros, and so do columns after the classes, up to
 // the next multiple of eight; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole warps per row.
@@ -62,7 +62,7 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, unsigned width,
                    u64 ignored, float smoothing, unsigned keeps) {
-    // A thread has so many times eight numbers at once: 32 bytes.
+    // How many eights a thread has at once: 32 bytes.
     const int PARTS = 4 / sizeof(T);
     u64 row = blockIdx.x;
     T* numbers = logits + row * width;

@@ -60,7 +60,7 @@ fn frozen_weights_give_the_bits_of_trained_ones() {
     }
 }
 
-/// The gradients of an adapter's two matrices, of which these are frozen.
+/// The gradients of an adapter's two matrices, if these are frozen.
 fn gradients_of_adapter(frozen: [bool; 2]) -> [Vec<u32>; 2] {
     let mut layer = Linear::new("fc", [24, 40], Init::Normal(0.3), 1).without_bias();
     let lora = Lora { rank: 8, alpha: 4.0, dropout: 0.0, seed: 1 };

@@ -40,8 +40,8 @@ impl Linear {
         goes_by_rows([inputs, outputs], rows)
     }
 
-    /// The width of rows of the output of which each begins at an address that a GPU reads fast, if the
-    /// output itself is not so wide.
+    /// How wide the rows of the output must be so that each begins at an address that a GPU reads fast.
+    /// `None`: as wide as the output.
     fn wider_rows(&self) -> Option<usize> {
         let [_, outputs] = self.matrix.sizes();
         let is_plain = self.bias.is_none() && self.divided.is_none() && self.matrix.layout() == Layout::OutIn;

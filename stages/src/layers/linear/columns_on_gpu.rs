@@ -1,4 +1,4 @@
-//! Products of some columns of wider rows on a GPU, such as those of an adapter. They read and add to the
+//! Products of some columns of wider rows on a GPU. An adapter has such products. They read and add to the
 //! columns where these are, and nothing else moves them.
 
 use std::ops::Range;

@@ -21,7 +21,7 @@ const WARPS: usize = 8;
 enum Form {
     /// A warp. Each thread loads 16 bytes at once.
     Narrow,
-    /// Several warps of a block. Each thread has so many times eight numbers.
+    /// Several warps of a block, with the number of eights that each thread has.
     Middle(usize),
     /// A whole block, which reads the row several times.
     Wide,
