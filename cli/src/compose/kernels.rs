@@ -5,7 +5,7 @@ use std::mem::take;
 
 use pipewright::stages::layers::{Heads, rows_at_once};
 use pipewright::stages::models::{ParameterContents, Part};
-use pipewright::stages::{Device, Lora};
+use pipewright::stages::{Device, Lora, Recompute};
 
 use pipewright::plan::{Kernel, Work};
 
@@ -43,18 +43,10 @@ pub(super) struct Unit<'a> {
     pub(super) parameters: Option<&'a [ParameterContents]>,
 }
 
-/// What of a model is computed again in backward, besides norms and activations.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Again {
-    /// Nothing.
-    Nothing,
-    /// Each branch of a block, up to its last product.
-    Branches,
-}
-
 /// The units of a model of tokens without experts, for `sequences` sequences. Units that are frozen, up to
-/// the first that is trained, have no backward.
-pub(super) fn of_units(units: &[Unit<'_>], again: Again, sequences: usize, seq: usize) -> Vec<UnitKernels> {
+/// the first that is trained, have no backward. `how`: with [`Recompute::Selective`], each branch of a block is
+/// computed again up to its last product. What [`Recompute::Full`] takes follows from the forward.
+pub(super) fn of_units(units: &[Unit<'_>], how: Recompute, sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows { tokens: sequences * seq, seq };
     let (mut width, mut is_frozen) = (0, true);
     let units = units.iter().map(|unit| {
@@ -66,7 +58,7 @@ pub(super) fn of_units(units: &[Unit<'_>], again: Again, sequences: usize, seq: 
             left: unit.parameters,
             norm: None,
             branch: 0,
-            again,
+            how,
         };
         unit.parts.iter().for_each(|part| builder.add(*part));
         width = builder.width;
@@ -94,7 +86,7 @@ struct Builder<'a> {
     norm: Option<Kernel>,
     /// How many kernels were in forward before this branch of a block.
     branch: usize,
-    again: Again,
+    how: Recompute,
 }
 
 impl Builder<'_> {
@@ -243,7 +235,7 @@ impl Builder<'_> {
         self.kernels.backward_input.push(read);
         let branch = self.kernels.forward[self.branch..].iter();
         let last = branch.clone().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
-        if self.again == Again::Branches {
+        if self.how == Recompute::Selective {
             let again: Vec<Kernel> = branch.take(last.unwrap_or(0)).copied().collect();
             self.kernels.backward_input.extend(again);
         }

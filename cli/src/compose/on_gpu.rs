@@ -5,8 +5,9 @@ use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::costs::{recomputed, settings};
 use super::held::cost;
-use super::kernels::{self, Again, Unit, UnitKernels};
+use super::kernels::{self, Unit, UnitKernels};
 use super::model::{Sizes, estimated_counts, sizes};
+use super::places::fused_heads;
 use super::schedule::ranks_and_chunks;
 use super::trained::trained;
 use super::{architecture, optimizer};
@@ -63,7 +64,8 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
             return Err(config.refuse("model.kind", unmodelled(what)));
         }
     };
-    only(FUSED_HEADS.contains(&width), "model.heads", "heads of width 64, 80, 96, 112, 128 or 256")?;
+    let is_fused = FUSED_HEADS.contains(&width);
+    config.require(is_fused, "model.heads", || unmodelled(&format!("heads of width {}", fused_heads())))?;
     let model = super::model(config)?;
     let parts = model.parts().unwrap_or_default();
     let contents = trained(config)?.map(|_| model.contents()).transpose()?;
@@ -72,11 +74,7 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
         parameters: contents.as_ref().map(|units| units[index].parameters.as_slice()),
     });
     let units: Vec<Unit<'_>> = units.collect();
-    let again = match recomputed(config)? {
-        Recompute::Selective => Again::Branches,
-        Recompute::None | Recompute::Full => Again::Nothing,
-    };
-    Ok(kernels::of_units(&units, again, rows, seq))
+    Ok(kernels::of_units(&units, recomputed(config)?, rows, seq))
 }
 
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A

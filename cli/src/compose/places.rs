@@ -135,11 +135,16 @@ fn slow_heads(model: &Model) -> String {
     if FUSED_HEADS.contains(&width) {
         return String::new();
     }
-    let fused = FUSED_HEADS.map(|width| width.to_string()).join(", ");
+    let fused = fused_heads();
     format!(
         "; heads of width {width} take the plain attention kernels, which are slow: there are fused ones for \
          {fused}"
     )
+}
+
+/// The widths of heads that have fused attention, as a list.
+pub(super) fn fused_heads() -> String {
+    FUSED_HEADS.map(|width| width.to_string()).join(", ")
 }
 
 /// A warning, if a GPT's scores cannot be read fast with `bf16`. Where they come some rows at a time, the

@@ -53,12 +53,12 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
 }
 
 // Cross-entropy of logits[rows, width] and targets[rows]. The first `classes` columns count. With GRAD, the
-// logits become the gradient of the summed loss: softmax minus the target. A share of the target, `smoothing`,
-// is spread over all classes. Rows whose target is `ignored` get zeros, and so do columns after the classes, up to
-// the next multiple of eight; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole warps per row.
-// It reads the row once for the sum, by streaming softmax, and once for the gradient. In between, it keeps the
-// first `keeps` numbers in dynamic shared memory, whole eights; each thread reads what it wrote there itself. A
-// row is right if its target is the first of the largest logits, as on the CPU.
+// logits become the gradient of the summed loss: softmax minus the target. A share of the target,
+// `smoothing`, is spread over all classes. Rows whose target is `ignored` get zeros, and so do columns after
+// the classes, up to the next multiple of eight; 2^32 or more ignores none. Writes scores[rows, 3]. One block
+// of whole warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient.
+// In between, it keeps the first `keeps` numbers in dynamic shared memory, whole eights; each thread reads
+// what it wrote there itself. A row is right if its target is the first of the largest logits, as on the CPU.
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, unsigned width,
                    u64 ignored, float smoothing, unsigned keeps) {
@@ -199,7 +199,8 @@ void cross_entropy_groups(const T* logits, const unsigned* targets, Found* found
                                                                  apart};
 }
 
-// Adds up numbers by the binary tree: 0 and 1, 2 and 3, then these two sums, and so on. `sums` has room for 32.
+// Adds up numbers by the binary tree: 0 and 1, 2 and 3, then these two sums, and so on. `sums` has room for
+// 32.
 struct Tree {
     float* sums;
     unsigned count, depth;
@@ -210,8 +211,8 @@ struct Tree {
     }
 };
 
-// As `cross_entropy`, of logits[rows, here], from found[shards, rows, count] of all groups. One block of whole
-// warps per row.
+// As `cross_entropy`, of logits[rows, here], from found[shards, rows, count] of all groups. One block of
+// whole warps per row.
 template <class T>
 void cross_entropy_of_groups(T* logits, const unsigned* targets, double* scores, const Found* found,
                              ClassGroups classes, u64 ignored, float smoothing, bool gradient) {

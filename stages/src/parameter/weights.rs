@@ -59,8 +59,7 @@ pub(crate) struct Grouping<'a> {
 
 impl Weights {
     /// These weights on a GPU, with a gradient of `trained` numbers that are zero. The state must still be
-    /// stored.
-    /// `only_for_products`: nothing else reads them.
+    /// stored. `only_for_products`: nothing but products reads the weights.
     pub(crate) fn new(
         gpu: &Gpu,
         dtype: DType,

@@ -110,7 +110,8 @@ inline void load_all(const float* from, float (&x)[8]) {
     }
 }
 
-// An assignment would be made of narrow stores where the compiler puts two branches together.
+// In one instruction. The compiler makes narrow stores of an assignment where it joins two branches that end
+// with it.
 inline void store_quad(void* to, const Quad& quad) {
 #if defined(PIPEWRIGHT_HOST)
     *(Quad*)to = quad;

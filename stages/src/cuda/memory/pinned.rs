@@ -127,10 +127,11 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let unused = Unused { at: self.at, gpu: self.gpu };
-        FREEING.fetch_add(1, Ordering::Relaxed);
         // Without the thread it stays.
-        let _ = UNUSED.as_ref().map(|thread| thread.send(unused));
+        if let Some(thread) = UNUSED.as_ref() {
+            FREEING.fetch_add(1, Ordering::Relaxed);
+            let _ = thread.send(Unused { at: self.at, gpu: self.gpu });
+        }
     }
 }
 

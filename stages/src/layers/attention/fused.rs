@@ -3,7 +3,7 @@
 /// The fused kernels for a head width.
 pub(crate) struct Fused {
     pub(crate) width: usize,
-    /// Each of sequences, and of documents.
+    /// The names of kernels: each first for sequences, then for documents.
     pub(crate) forward: [&'static str; 2],
     /// One kernel makes the gradients of keys and values, or two do.
     pub(crate) backward_kv: &'static [[&'static str; 2]],

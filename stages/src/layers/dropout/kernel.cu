@@ -16,10 +16,10 @@ inline Draw philox(unsigned key_0, unsigned key_1, Draw counter) {
     return counter;
 }
 
-// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. In every 64 numbers, the four
-// words of counter 16 * (number / 64) + l serve the numbers l, 16 + l, 32 + l and 48 + l. A thread has eight
-// counters, one after the other, so it has eight neighbours in each quarter of 64 numbers. The blocks may have any
-// size; 64 numbers need two threads.
+// Zeroes numbers[count] with probability `rate` and multiplies the others by `scale`. In every 64 numbers,
+// the four words of counter 16 * (number / 64) + l serve the numbers l, 16 + l, 32 + l and 48 + l. A thread
+// has eight counters, one after the other, so it has eight neighbours in each quarter of 64 numbers. The
+// blocks may have any size; 64 numbers need two threads.
 template <bool WHOLE, class T>
 void drop(T* numbers, u64 count, float rate, float scale, unsigned key_0, unsigned key_1, unsigned moment_0,
           unsigned moment_1, unsigned moment_2) {
@@ -59,8 +59,8 @@ F32_AND_BF16(MAKE)
 #undef MAKE
 
 // Drops of some columns of rows what `dropout` drops of them in a whole tensor. numbers[n, start .. start +
-// columns] are the numbers whole[first_row + n, whole_start ..] of rows of `whole_width` numbers. A block works
-// on a row.
+// columns] are the numbers whole[first_row + n, whole_start ..] of rows of `whole_width` numbers. A block
+// works on a row.
 template <class T>
 void dropout_columns(T* numbers, u64 width, u64 start, u64 columns, u64 first_row, u64 whole_width,
                      u64 whole_start, float rate, float scale, unsigned key_0, unsigned key_1,

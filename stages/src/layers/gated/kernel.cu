@@ -9,8 +9,8 @@ template <class T> struct SiluForm {
     }
 };
 
-// out[rows, width] from in[rows, 2, width]. A block works on a row. WHOLE: every eight numbers of a thread exist and
-// are aligned.
+// out[rows, width] from in[rows, 2, width]. A block works on a row. WHOLE: every eight numbers of a thread
+// exist and are aligned.
 template <class Form, bool WHOLE, class T> void gated_forward_row(T* out, const T* in, unsigned width) {
     for (unsigned column = 8 * threadIdx.x; column < width; column += 8 * blockDim.x) {
         unsigned count = some_of_8(column, width);

@@ -2,8 +2,9 @@
 // RMSNorm, Zhang and Sennrich, "Root mean square layer normalization" (2019), which has no shift and does not
 // centre rows: their mean counts as 0. The formulas are the same as on the CPU.
 //
-// lanes_of<N>(width) threads (whole warps) share a row, and each has N times eight columns in registers. A block works
-// on as many rows at once as it has such groups of threads. Then it moves on by gridDim.x times as many rows.
+// lanes_of<N>(width) threads (whole warps) share a row, and each has N times eight columns in registers. A
+// block works on as many rows at once as it has such groups of threads. Then it moves on by gridDim.x times
+// as many rows.
 
 template <int N> unsigned lanes_of(unsigned width) { return (width + 256 * N - 1) / (256 * N) * 32; }
 
@@ -161,7 +162,8 @@ void layer_norm_backward(T* grad, float* partials, const T* onto, const T* in, c
             store_some(grad + at, count, whole, g[part]);
         }
     }
-    // Adds up the rows that the block had at once, in order. With N = 2 a row takes more than half of a block.
+    // Adds up the rows that the block had at once, in order. With N = 2 a row takes more than half of a
+    // block.
     if (N == 1) {
         __shared__ float folded[16][512];
         for (unsigned group = 1; group < own.groups; ++group) {

@@ -1,5 +1,5 @@
-// Norms of rows of any width. Like middle.cu, but each row has a block of whole warps. It reads the row
-// again instead of keeping it in registers. A thread has eight columns at a time. WHOLE: all eight exist and are
+// Norms of rows of any width. Like middle.cu, but each row has a block of whole warps. It reads the row again
+// instead of keeping it in registers. A thread has eight columns at a time. WHOLE: all eight exist and are
 // aligned.
 
 // Like `layer_norm`.

@@ -1,9 +1,9 @@
 // Rotary position embedding, in place. Su et al., "RoFormer" (2021). The formula is the same as on the CPU.
 
-// Turns the first `turned` numbers of a row: whole heads of `width` numbers. `angles` has the cosines of all pairs of
-// a head, then their sines. `sign` is -1 to turn by the opposite angles. The numbers of a pair are neighbours with
-// PAIRS; otherwise they lie half a head apart. A thread turns eight pairs at a time. WHOLE: all eight exist and are
-// aligned.
+// Turns the first `turned` numbers of a row: whole heads of `width` numbers. `angles` has the cosines of all
+// pairs of a head, then their sines. `sign` is -1 to turn by the opposite angles. The numbers of a pair are
+// neighbours with PAIRS; otherwise they lie half a head apart. A thread turns eight pairs at a time. WHOLE:
+// all eight exist and are aligned.
 template <bool PAIRS, bool WHOLE, class T>
 void turn_row(T* row, const float* angles, unsigned turned, unsigned width, float sign) {
     const unsigned half = width / 2, parts = (half + 7) / 8;
@@ -27,8 +27,8 @@ void turn_row(T* row, const float* angles, unsigned turned, unsigned width, floa
     }
 }
 
-// The table is [positions, width]. A row has `row` numbers. Its position is its index modulo `time`, less the number
-// in `starts`, if there are such: where its document begins. A block works on a row.
+// The table is [positions, width]. A row has `row` numbers. Its position is its index modulo `time`, less the
+// number in `starts`, if there are such: where its document begins. A block works on a row.
 template <class T>
 void turn(T* numbers, const float* table, unsigned time, unsigned row, unsigned turned, unsigned width,
           bool in_pairs, float sign, const unsigned* starts) {

@@ -285,7 +285,8 @@ ATTENTION_BACKWARDS(256, k, backward_keys<256, true, false>)
 ATTENTION_BACKWARDS(256, v, backward_keys<256, false, true>)
 
 // The gradient of queries, in the same way. Grid: x is ceil(time / 128), of width 256 ceil(time / 64), y is
-// `query`, z is batch. A block has 128 threads and 64 KiB (width 64) or 96 KiB (more) of dynamic shared memory.
+// `query`, z is batch. A block has 128 threads and 64 KiB (width 64) or 96 KiB (more) of dynamic shared
+// memory.
 ATTENTION_BACKWARDS(64, q, backward_queries<64>)
 ATTENTION_BACKWARDS(80, q, backward_queries<80>)
 ATTENTION_BACKWARDS(96, q, backward_queries<96>)

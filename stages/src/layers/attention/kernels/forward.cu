@@ -1,8 +1,9 @@
 // Fused causal attention, forward: Dao, "FlashAttention-2" (2023), algorithm 1, with mma.sync.
 //
 // A block takes 128 query rows of a head, and each of its warps takes 32 of them. The block loops over tiles
-// of 64 keys (for width 256: 64 and 16 rows, 32 keys) up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
-// scores of a row stay in registers.
+// of 64 keys up to the diagonal. While it works on one tile of keys and values, the next tile is copied. The
+// scores of a row stay in registers. For width 256 a block takes 64 rows, a warp takes 16, and a tile has 32
+// keys.
 
 namespace attention {
 
@@ -146,12 +147,12 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
 
 } // namespace attention
 
-// Causal attention for heads of these widths. Reads qkv `[batch, time, vectors * width]`: the vectors
-// are `query` queries, `key_value` keys and as many values. Writes out `[batch, time, query * width]` and
-// lse f32 `[batch, query, time]`, the natural logarithm of each row's sum of exponentials. A query sees
-// `window` keys at most, from 1 to `time`. Addresses must be multiples of 16 bytes. Grid: x is ceil(time /
-// 128), of width 256 ceil(time / 64); y is `query`, z is batch. A block has 128 threads and 48 KiB (width 64) or
-// 96 KiB (more) of dynamic shared memory.
+// Causal attention for heads of these widths. Reads qkv `[batch, time, vectors * width]`: the vectors are
+// `query` queries, `key_value` keys and as many values. Writes out `[batch, time, query * width]` and lse f32
+// `[batch, query, time]`, the natural logarithm of each row's sum of exponentials. A query sees `window` keys
+// at most, from 1 to `time`. Addresses must be multiples of 16 bytes. Grid: x is ceil(time / 128), of width
+// 256 ceil(time / 64); y is `query`, z is batch. A block has 128 threads and 48 KiB (width 64) or 96 KiB
+// (more) of dynamic shared memory.
 //
 // `apart`: z is the number of documents, and x is enough for the longest one. Then lse has for each document
 // `[query, rows]`, one document after the other.

@@ -2,9 +2,9 @@
 // tensor cores.
 //
 // A block has four warps. A tile is a list of rows of WIDTH numbers: 64, 80, 96, 112, 128 or 256. In shared
-// memory a row has room for the next power of two. Its 16-byte chunks are permuted: a chunk's index is XORed with the row's number modulo 8. So the eight rows that ldmatrix
-// reads at once lie in different banks. A warp holds MS x 16 rows of the left matrix and of the result, in
-// the fragments that mma.cu describes.
+// memory a row has room for the next power of two. Its 16-byte chunks are permuted: a chunk's index is XORed
+// with the row's number modulo 8. So the eight rows that ldmatrix reads at once lie in different banks. A
+// warp holds MS x 16 rows of the left matrix and of the result, in the fragments that mma.cu describes.
 
 namespace attention {
 
@@ -96,7 +96,8 @@ template <int WIDTH> __forceinline__ unsigned chunk_at(unsigned tile, unsigned r
 // exist become zeros. If TILES is 2, the vectors that lie `apart` vectors further go to the next tile.
 template <int ROWS, int WIDTH, int TILES = 1>
 __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned first, unsigned apart = 0) {
-    // A thread has the same chunk of several rows: with the rows' room, not their width, that is quickly found.
+    // A thread has the same chunk of several rows: with the rows' room, not their width, that is quickly
+    // found.
     constexpr unsigned CHUNKS = ROOM<WIDTH> / 8;
     if (WIDTH < ROOM<WIDTH> && threadIdx.x % CHUNKS >= WIDTH / 8)
         return;
@@ -123,8 +124,8 @@ template <int WIDTH> __forceinline__ unsigned lane_row_turned(unsigned tile, uns
     return chunk_at<WIDTH>(tile, row + lane() / 16 * 8 + lane() % 8, lane() / 8 % 2);
 }
 
-// The same, `k` fragments of 16 numbers further along the rows. Tiles start at multiples of a row's bytes, so one
-// XOR gives the permuted address.
+// The same, `k` fragments of 16 numbers further along the rows. Tiles start at multiples of a row's bytes, so
+// one XOR gives the permuted address.
 __forceinline__ unsigned further(unsigned address, unsigned k) {
     return address ^ k << 5;
 }
