@@ -44,8 +44,8 @@ pub(super) struct Unit<'a> {
 }
 
 /// The units of a model of tokens without experts, for `sequences` sequences. Units that are frozen, up to
-/// the first that is trained, have no backward. `how`: with [`Recompute::Selective`], each branch of a block is
-/// computed again up to its last product. What [`Recompute::Full`] takes follows from the forward.
+/// the first that is trained, have no backward. `how`: with [`Recompute::Selective`], each branch of a block
+/// is computed again up to its last product. What [`Recompute::Full`] takes follows from the forward.
 pub(super) fn of_units(units: &[Unit<'_>], how: Recompute, sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows { tokens: sequences * seq, seq };
     let (mut width, mut is_frozen) = (0, true);
