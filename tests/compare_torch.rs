@@ -14,7 +14,7 @@ mod sizes;
 use std::path::Path;
 
 use has::has;
-use pipewright::stages::{Place, Stage};
+use pipewright::stages::{Place, Recompute, Stage};
 use rate::Rates;
 use run::Given;
 use safetensors::SafeTensors;
@@ -135,6 +135,7 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
         shards: 1,
         shard_groups: 1,
         places: vec![Place::default()],
+        recompute: Recompute::default(),
     }
 }
 

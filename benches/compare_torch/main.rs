@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use pipewright::fabric::{Membership, World};
 use pipewright::groups::GradientGroups;
-use pipewright::stages::{DType, Place};
+use pipewright::stages::{DType, Place, Recompute};
 use serde_json::json;
 
 use crate::rate::Rates;
@@ -107,6 +107,7 @@ impl Run {
             shards: self.shards,
             shard_groups: self.shard_groups.unwrap_or(self.shards),
             places: vec![Place::default()],
+            recompute: Recompute::default(),
         })
     }
 }

@@ -8,7 +8,7 @@ use pipewright::plan::simulate;
 use pipewright::schedule::LinkKind;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate};
-use pipewright::stages::{Kind as Numbers, Place, Stage, Tensor};
+use pipewright::stages::{Kind as Numbers, Place, Recompute, Stage, Tensor, recompute};
 use pipewright::{Error, Pipeline, StepReport};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
@@ -44,6 +44,7 @@ pub(crate) struct Given {
     pub(crate) shard_groups: u32,
     /// The place of each rank, or one for all.
     pub(crate) places: Vec<Place>,
+    pub(crate) recompute: Recompute,
 }
 
 impl Given {
@@ -123,11 +124,13 @@ impl Given {
     pub(crate) fn train(&self, schedule: &str, threads: usize, world: Option<World>) -> Result<Value> {
         let plan = self.size.plan(schedule, self.ranks)?;
         let bubble = simulate(plan.replicas.largest(), &plan.costs, LinkKind::Buffered)?.bubble_makespan;
+        let stages = self.size.model()?.with_shard_groups(self.shard_groups)?.cut(&plan.counts)?;
+        let stages = stages.into_iter().map(|stage| recompute(stage, self.recompute)).collect();
         let ranks = (0..plan.replicas.ranks()).map(Rank);
         let actions = ranks.map(|rank| plan.replicas.largest().actions(rank).len()).max();
         let builder = Pipeline::builder()
             .schedule(plan.replicas.largest().clone())
-            .stages(self.size.model()?.with_shard_groups(self.shard_groups)?.cut(&plan.counts)?)
+            .stages(stages)
             .places(self.places.clone())
             .loss(CrossEntropy::default().with_shard_groups(self.shard_groups)?)
             .data(self.size.data(self.data.clone())?)

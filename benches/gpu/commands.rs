@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use pipewright::stages::devices::probe;
-use pipewright::stages::{DType, Device, Place};
+use pipewright::stages::{DType, Device, Place, Recompute};
 
 use crate::predicted::Here;
 use crate::run::Given;
@@ -99,6 +99,7 @@ impl Arguments {
             shards: 1,
             shard_groups: 1,
             places: vec![self.place()],
+            recompute: Recompute::default(),
         })
     }
 

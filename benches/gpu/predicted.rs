@@ -1,10 +1,10 @@
 //! What the model behind `plan --device` predicts of the GPU that is here.
 
 use pipewright::plan::{GPUS, Gpu};
-use pipewright::stages::Device;
 use pipewright::stages::devices::probe;
+use pipewright::stages::{Device, Recompute};
 use pipewright_cli::compose;
-use pipewright_cli::config::Config;
+use pipewright_cli::config::{Config, RecomputeBy};
 
 use crate::sizes::{Kind, Result, Size};
 
@@ -50,7 +50,7 @@ pub(crate) fn kind(name: &str, capability: (i32, i32)) -> Option<&'static Gpu> {
 }
 
 /// The seconds of a step of this size in `bf16`, with each stage on a GPU of its own.
-pub(crate) fn step(size: &Size, stages: u32, gpu: &Gpu) -> Result<f64> {
+pub(crate) fn step(size: &Size, stages: u32, how: Recompute, gpu: &Gpu) -> Result<f64> {
     let Kind::Gpt(gpt) = size.kind else {
         return Err("only a GPT is predicted".into());
     };
@@ -61,7 +61,8 @@ pub(crate) fn step(size: &Size, stages: u32, gpu: &Gpu) -> Result<f64> {
          schedule = \"1f1b\"\ndtype = \"bf16\"\n",
         gpt.vocab, gpt.dim, gpt.layers, gpt.heads, gpt.tied, gpt.context, size.micro_batches, size.rows,
     );
-    let config = Config::parse("the bench", &text, &[], &[])?;
+    let mut config = Config::parse("the bench", &text, &[], &[])?;
+    config.pipeline.recompute = RecomputeBy::All(how);
     let (config, _) = compose::with_gpus(config, gpu)?;
     let prediction = compose::plan_for(&config, gpu)?.prediction;
     Ok(prediction.expect("costs are known").step)

@@ -1,7 +1,8 @@
 //! Training with all stages on one GPU, and with each on a GPU of its own.
 
+use pipewright::plan::Gpu;
 use pipewright::stages::devices::probe;
-use pipewright::stages::{Device, Place};
+use pipewright::stages::{Device, Place, Recompute};
 use serde_json::Value;
 
 use crate::kernels::TOP_FLOPS;
@@ -34,9 +35,12 @@ pub(crate) fn measure(
             continue;
         }
         // However many stages there are, the GPU has the same work.
-        let step = kind.map(|kind| predicted::step(&given.size, 1, kind)).transpose()?;
         let what = format!("training: {}, all on {}", counted(ranks), given.places[0].device);
-        row(table, &given, &what, step)?;
+        row(table, &given, &what, step_on(&given, 1, kind)?)?;
+        if ranks == 1 {
+            let given = Given { recompute: Recompute::None, ..given };
+            row(table, &given, &format!("{what}, recompute none"), step_on(&given, 1, kind)?)?;
+        }
     }
     if json || here.is_none() {
         return Ok(());
@@ -44,7 +48,7 @@ pub(crate) fn measure(
     let gpus = probe().gpus.map_or(0, |gpus| gpus.len());
     for &ranks in stages.iter().filter(|ranks| **ranks > 1) {
         let mut given = given(ranks)?;
-        let step = kind.map(|kind| predicted::step(&given.size, ranks, kind)).transpose()?;
+        let step = step_on(&given, ranks, kind)?;
         let what = format!("training: {}, a GPU for each", counted(ranks));
         if ranks as usize > gpus {
             let guess = guess(&given, &what, step);
@@ -57,6 +61,11 @@ pub(crate) fn measure(
         row(table, &given, &what, step)?;
     }
     Ok(())
+}
+
+/// The predicted seconds of a step, if the kind of GPU is known.
+fn step_on(given: &Given, stages: u32, kind: Option<&Gpu>) -> Result<Option<f64>> {
+    kind.map(|kind| predicted::step(&given.size, stages, given.recompute, kind)).transpose()
 }
 
 fn counted(ranks: u32) -> String {

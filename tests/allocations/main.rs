@@ -130,17 +130,17 @@ fn steady_on(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) 
 fn the_pipelines_threads_allocate_nothing() {
     let _alone = alone();
     for name in ["gpipe", "1f1b", "interleaved-1f1b", "zb-2p"] {
-        for (how, micro_batches) in [(Recompute::None, 8), (Recompute::None, 40), (Recompute::Full, 8)] {
+        for (how, micro_batches) in [(Recompute::None, 8), (Recompute::Cheap, 40), (Recompute::Full, 8)] {
             steady(&gpt(6, micro_batches), named(name, 2, micro_batches), how);
         }
     }
     let schedule = || named("1f1b", 4, 8);
     steady(&gpt(6, 8), schedule(), Recompute::Selective);
     let tokens = Recipe { data: source("tokens"), ..gpt(2, 8) };
-    steady(&tokens, schedule(), Recompute::None);
+    steady(&tokens, schedule(), Recompute::default());
     let sizes = vec![25, 16, 16, 10];
     let mlp = Mlp { sizes, dropout: 0.1, seed: 1 };
-    steady(&recipe_of(move || mlp.model(), source("images"), 8), schedule(), Recompute::None);
+    steady(&recipe_of(move || mlp.model(), source("images"), 8), schedule(), Recompute::default());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_step_of_replicas_allocates_nothing() {
     for sharded in [false, true] {
         let mut recipe = gpt(2, 8);
         (recipe.replicas, recipe.sharded) = (2, sharded);
-        steady(&recipe, named("1f1b", 1, 8), Recompute::None);
+        steady(&recipe, named("1f1b", 1, 8), Recompute::default());
     }
 }
 
@@ -167,7 +167,7 @@ fn documents_that_are_kept_apart_allocate_nothing() {
     let _alone = alone();
     let recipe = gpt(2, 8);
     let recipe = Recipe { data: Arc::new(Apart(Arc::clone(&recipe.data))), ..recipe };
-    for how in [Recompute::None, Recompute::Full] {
+    for how in Recompute::ALL {
         steady(&recipe, named("1f1b", 2, 8), how);
     }
 }
@@ -177,7 +177,7 @@ fn a_step_of_shards_allocates_nothing() {
     let _alone = alone();
     for make in [|| gpt(2, 8), || Recipe { data: source("long text"), ..recipe_of_mixtral(8, 4) }] {
         let recipe: Recipe = Recipe { shards: 2, shard_groups: 2, ..make() };
-        steady(&recipe, named("1f1b", 1, recipe.micro_batches), Recompute::None);
+        steady(&recipe, named("1f1b", 1, recipe.micro_batches), Recompute::default());
     }
 }
 
@@ -185,7 +185,7 @@ fn a_step_of_shards_allocates_nothing() {
 fn what_the_caller_allocates_does_not_grow() {
     let _alone = alone();
     let most = |name: &str, layers, micro_batches| {
-        steady(&gpt(layers, micro_batches), named(name, 2, micro_batches), Recompute::None)
+        steady(&gpt(layers, micro_batches), named(name, 2, micro_batches), Recompute::default())
     };
     let smallest = most("1f1b", 2, 2);
     assert!(smallest <= 40, "{smallest} for two ranks");
@@ -220,7 +220,7 @@ fn kept_and_taken(how: Recompute) -> [f64; 2] {
 #[test]
 fn what_forward_keeps_takes_the_memory_that_is_counted() {
     let _alone = alone();
-    for how in [Recompute::None, Recompute::Selective] {
+    for how in [Recompute::None, Recompute::Cheap, Recompute::Selective] {
         let run = thread::spawn(move || kept_and_taken(how));
         let [counted, taken] = run.join().expect("no panic");
         assert!(taken >= counted && taken < 1.02 * counted, "{how:?}: {taken} bytes for {counted}");
@@ -232,7 +232,7 @@ fn nor_do_ranks_in_bf16() {
     let _alone = alone();
     let place = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
-        steady_on(&gpt(1, 4), named(name, ranks, 4), Recompute::None, place);
+        steady_on(&gpt(1, 4), named(name, ranks, 4), Recompute::default(), place);
     }
 }
 
@@ -243,7 +243,7 @@ fn nor_do_experts() {
     let half = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for (place, threads_per_rank) in [(Place::default(), 1), (half, 1), (Place::default(), 2)] {
         let recipe = Recipe { threads_per_rank, data: source("long text"), ..recipe_of_mixtral(8, 4) };
-        steady_on(&recipe, named("zb-2p", 2, 4), Recompute::None, place);
+        steady_on(&recipe, named("zb-2p", 2, 4), Recompute::default(), place);
     }
 }
 
@@ -251,7 +251,7 @@ fn nor_do_experts() {
 fn nor_do_composed_layers() {
     let _alone = alone();
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 3)] {
-        for how in [Recompute::None, Recompute::Selective] {
+        for how in [Recompute::None, Recompute::Cheap, Recompute::Selective] {
             let schedule = named(name, ranks, 4);
             let recipe = Recipe { data: source("images"), ..recipe_of_blocks(4) };
             steady(&recipe, schedule, how);
@@ -264,7 +264,7 @@ fn nor_do_convolutions() {
     let _alone = alone();
     let resnet = ResNet { image: [5, 5, 1], blocks: vec![1, 1], width: 4, classes: 10, seed: 1 };
     let cnn = Cnn { image: [5, 5, 1], channels: vec![3, 4], classes: 10, seed: 1 };
-    for how in [Recompute::None, Recompute::Selective] {
+    for how in [Recompute::None, Recompute::Cheap, Recompute::Selective] {
         let schedule = || named("zb-2p", 2, 4);
         let net = resnet.clone();
         steady(&recipe_of(move || net.model(), source("images"), 4), schedule(), how);

@@ -119,7 +119,7 @@ fn memory_of_a_llama_and_its_kin_is_what_was_estimated() {
 #[test]
 fn memory_in_bf16_is_what_was_estimated() {
     let small = "micro_batches = 4\nmicro_batch_size = 2\ndtype = 'bf16'\nstages = 2";
-    for recompute in ["none", "selective", "full"] {
+    for recompute in ["none", "cheap", "selective", "full"] {
         let config = gpt(128, 4, 256, 64, &format!("{small}\nrecompute = '{recompute}'"));
         holds(recompute, &config);
     }

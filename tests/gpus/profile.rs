@@ -2,6 +2,7 @@
 
 use pipewright::data::DataSource;
 use pipewright::plan::ModelCosts;
+use pipewright::stages::Recompute;
 use pipewright::stages::optimizer::AdamW;
 use pipewright_cli::Result;
 use pipewright_cli::profile::{Subject, measure};
@@ -39,7 +40,7 @@ fn measured(places: &[Place]) -> Result<ModelCosts> {
             data: Arc::new(data) as Arc<dyn DataSource>,
             work: None,
             optimizer: AdamW::default(),
-            selective: false,
+            recompute: Recompute::Cheap,
             threads_per_rank: 1,
             pin: false,
         })

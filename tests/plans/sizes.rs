@@ -49,7 +49,7 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Sizes> {
 /// compute.
 fn agree(model: &str, units: usize, data: &dyn DataSource) {
     for stages in [1, units] {
-        for recompute in ["none", "selective", "full"] {
+        for recompute in ["none", "cheap", "selective", "full"] {
             for dtype in ["f32", "bf16"] {
                 let text = format!(
                     "{model}\n[pipeline]\nstages = {stages}\nmicro_batches = {stages}\nmicro_batch_size = 3\n\

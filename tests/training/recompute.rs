@@ -5,7 +5,7 @@ use pipewright::stages::{Bytes, RecomputedStage, recompute};
 
 use super::*;
 
-const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
+const ALL: [Recompute; 4] = Recompute::ALL;
 
 type Recomputed = Pipeline<RecomputedStage<Sequential>>;
 
@@ -67,23 +67,28 @@ fn bytes(recipe: &Recipe, stages: u32, how: Recompute) -> Vec<[u64; 2]> {
 #[test]
 fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
     let recipe = recipe(6, false, 8);
-    let whole = bytes(&recipe, 4, Recompute::None);
+    let kept = bytes(&recipe, 4, Recompute::None);
+    let whole = bytes(&recipe, 4, Recompute::Cheap);
     let selective = bytes(&recipe, 4, Recompute::Selective);
     for schedule in ["gpipe", "1f1b"] {
         let run =
             |how| launch(&recipe, named(schedule, 4, 8), &[how; 4]).step().expect("the step succeeds").ranks;
         let runs = ALL.map(run);
         for rank in 0..4 {
-            let [none, some, full] = ALL.map(|how| {
+            let [none, cheap, some, full] = ALL.map(|how| {
                 let runs: &Vec<_> = &runs[ALL.iter().position(|other| *other == how).expect("one of them")];
                 runs[rank].peak_bytes
             });
             let in_flight = u64::from(runs[0][rank].in_flight);
             let [input, all] = whole[rank];
-            assert_eq!(none, in_flight * all, "{schedule}, rank {rank}");
+            assert_eq!(none, in_flight * kept[rank][1], "{schedule}, rank {rank}");
+            assert_eq!(cheap, in_flight * all, "{schedule}, rank {rank}");
             assert_eq!(some, in_flight * selective[rank][1], "{schedule}, rank {rank}");
             assert_eq!(full, (in_flight - 1) * input + all, "{schedule}, rank {rank}");
-            assert!(some < none && (full < none || in_flight == 1), "{schedule}, rank {rank}");
+            assert!(
+                cheap < none && some < cheap && (full < cheap || in_flight == 1),
+                "{schedule}, rank {rank}"
+            );
         }
     }
 }
@@ -105,10 +110,10 @@ fn pending(recipe: &Recipe, stages: u32) -> Vec<u64> {
 
 #[test]
 fn the_planned_peak_is_the_measured_one() {
-    use Recompute::{Full, None};
+    use Recompute::{Cheap, Full};
     let recipe = recipe(6, false, 8);
-    let (bytes, pending) = (bytes(&recipe, 4, None), pending(&recipe, 4));
-    for how in [[Full; 4], [Full, None, Full, None], [None; 4]] {
+    let (bytes, pending) = (bytes(&recipe, 4, Cheap), pending(&recipe, 4));
+    for how in [[Full; 4], [Full, Cheap, Full, Cheap], [Cheap; 4]] {
         let stage = |(([input, all], pending), how): ((&[u64; 2], &u64), &Recompute)| {
             let cost = StageCost { saved: *all as f64, pending: *pending as f64, ..StageCost::default() };
             if *how == Full { cost.recomputed(*input as f64) } else { cost }
@@ -116,7 +121,7 @@ fn the_planned_peak_is_the_measured_one() {
         let stages = bytes.iter().zip(&pending).zip(&how).map(stage).collect();
         let costs = Costs::each(stages, 0.0).expect("costs");
         for (name, ranks) in [("gpipe", 4), ("1f1b", 4), ("zb-h1", 4), ("zb-v", 2), ("interleaved-1f1b", 2)] {
-            let schedule = Schedule::make(name, ranks, Option::None, 8, &costs).expect("the sizes fit");
+            let schedule = Schedule::make(name, ranks, None, 8, &costs).expect("the sizes fit");
             let planned = simulate(&schedule, &costs, LinkKind::Buffered).expect("it ends").ranks;
             let planned: Vec<_> = planned.iter().map(|rank| rank.peak_memory).collect();
             let (report, timeline) =
@@ -147,7 +152,7 @@ fn a_run_continues_bit_for_bit_with_another_word() {
     let recipe = recipe(3, true, 3);
     let expected = recipe.plain_hash(4);
     let folder = tempfile::tempdir().expect("a folder");
-    for (from, to) in [(0, 2), (2, 1), (1, 0)] {
+    for (from, to) in [(0, 3), (3, 2), (2, 1), (1, 0)] {
         let place = folder.path().join(format!("from-{from}"));
         let schedule = |stages| named("1f1b", stages, 3);
         let mut pipeline = launch(&recipe, schedule(2), &[ALL[from]; 2]);

@@ -69,7 +69,7 @@ proptest! {
         name in prop::sample::select(Schedule::names().collect::<Vec<_>>()),
         (ranks, more, micro_batches) in (1_u32..4, 0_u32..4, 1_u32..7),
         (replicas, sharded, threads_per_rank) in (1_u32..4, any::<bool>(), 1_usize..3),
-        how in prop::sample::select(vec![Recompute::None, Recompute::Selective, Recompute::Full]),
+        how in prop::sample::select(Recompute::ALL.to_vec()),
         apart in any::<bool>(),
     ) {
         let known = Schedule::chunks(name).expect("it has a name");

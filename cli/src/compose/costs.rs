@@ -215,7 +215,7 @@ fn subject(config: &Config, data: &TrainingData) -> Result<Subject<CrossEntropy,
         work: data.mixture.clone().map(work).transpose()?,
         data: Arc::clone(&data.train),
         optimizer: optimizer(config),
-        selective: recomputed(config)? == Recompute::Selective,
+        recompute: recomputed_in_measuring(config)?,
         threads_per_rank: config.pipeline.threads_per_rank,
         pin: config.pipeline.pin,
     })
@@ -314,8 +314,11 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     }
     let rows = config.micro_batch_size().to_string();
     settings.insert("pipeline.micro_batch_size".to_owned(), rows);
-    let selective = recomputed(config)? == Recompute::Selective;
-    let word = if selective { "selective" } else { "none or full" };
+    let word = match recomputed_in_measuring(config)? {
+        Recompute::None => "none",
+        Recompute::Selective => "selective",
+        Recompute::Cheap | Recompute::Full => "cheap or full",
+    };
     settings.insert("pipeline.recompute".to_owned(), word.to_owned());
     let place = measured_places(config)?.first().copied().unwrap_or_default();
     let devices = match place.device {
@@ -345,12 +348,24 @@ fn machine(config: &Config) -> Result<Settings> {
     Ok(machine)
 }
 
+/// What stages recompute where they are measured or predicted. What [`Recompute::Full`] takes follows from
+/// the costs of [`Recompute::Cheap`].
+///
+/// # Errors
+/// As for [`recomputed`].
+pub(super) fn recomputed_in_measuring(config: &Config) -> Result<Recompute> {
+    recomputed(config).map(|how| if how == Recompute::Full { Recompute::Cheap } else { how })
+}
+
 /// What every stage recomputes.
+///
+/// # Errors
+/// When its stages recompute differently.
 pub(super) fn recomputed(config: &Config) -> Result<Recompute> {
     match &config.pipeline.recompute {
         RecomputeBy::All(word) => Ok(*word),
         RecomputeBy::Each(words) => match words.as_slice() {
-            [] => Ok(Recompute::None),
+            [] => Ok(Recompute::default()),
             [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok(*first),
             _ => Err(config.refuse(
                 "pipeline.recompute",

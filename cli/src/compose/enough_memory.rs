@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use pipewright::stages::Device;
 use pipewright::stages::devices::{free_memory, name_and_memory};
 use pipewright::stages::units::in_words;
-use pipewright::stages::{Device, Recompute};
 
-use super::costs::{measured_places, recomputed, to_measure};
+use super::costs::{measured_places, recomputed_in_measuring, to_measure};
 use super::model::model;
 use super::schedule::unfitted;
 use super::{PipelinePlan, memory, places_of_all};
@@ -169,12 +169,7 @@ pub fn check_memory(
 /// As for [`check_memory`]. Also when the model has fewer layers than ranks.
 pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]) -> Result<()> {
     let mut config = to_measure(config)?;
-    // Layers are measured without full recomputation, even where their stages recompute everything.
-    let word = match recomputed(&config)? {
-        Recompute::Selective => Recompute::Selective,
-        Recompute::None | Recompute::Full => Recompute::None,
-    };
-    config.pipeline.recompute = RecomputeBy::All(word);
+    config.pipeline.recompute = RecomputeBy::All(recomputed_in_measuring(&config)?);
     config.checkpoint.beside = false;
     let mut devices = measured_places(&config)?;
     let shards = config.pipeline.shards;

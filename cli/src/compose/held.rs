@@ -18,7 +18,8 @@ pub(super) fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64)
     let shared: u64 = units.iter().skip(1).map(|unit| unit.shared).sum();
     let saved = match how {
         Recompute::Selective => bytes(sum(|unit| unit.selective), sum(|unit| unit.selective_f32)),
-        Recompute::None | Recompute::Full => bytes(sum(|unit| unit.saved), sum(|unit| unit.saved_f32)),
+        Recompute::None => bytes(sum(|unit| unit.saved + unit.cheap), sum(|unit| unit.saved_f32)),
+        Recompute::Cheap | Recompute::Full => bytes(sum(|unit| unit.saved), sum(|unit| unit.saved_f32)),
     };
     let cost = StageCost {
         saved: saved - bytes(shared, 0),
@@ -27,6 +28,6 @@ pub(super) fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64)
     };
     match how {
         Recompute::Full => cost.recomputed(read),
-        Recompute::None | Recompute::Selective => cost,
+        Recompute::None | Recompute::Cheap | Recompute::Selective => cost,
     }
 }

@@ -44,8 +44,9 @@ pub(super) struct Unit<'a> {
 }
 
 /// The units of a model of tokens without experts, for `sequences` sequences. Units that are frozen, up to
-/// the first that is trained, have no backward. `how`: with [`Recompute::Selective`], each branch of a block
-/// is computed again up to its last product. What [`Recompute::Full`] takes follows from the forward.
+/// the first that is trained, have no backward. `how`: with [`Recompute::None`], norms and activations are
+/// not computed again; with [`Recompute::Selective`], each branch of a block is, up to its last product. What
+/// [`Recompute::Full`] takes follows from the forward.
 pub(super) fn of_units(units: &[Unit<'_>], how: Recompute, sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows { tokens: sequences * seq, seq };
     let (mut width, mut is_frozen) = (0, true);
@@ -147,7 +148,7 @@ impl Builder<'_> {
         let backward = self.bytes("norm backward", 3 * HALF * dim, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
-        self.norm = Some(forward);
+        self.norm = Some(forward).filter(|_| self.how != Recompute::None);
         for _ in 0..parameters {
             self.kernels.weights += if self.is_trained() { dim } else { 0 };
         }
@@ -206,11 +207,12 @@ impl Builder<'_> {
         self.kernels.backward_weight.extend(backward_weight);
     }
 
-    /// An activation that makes rows of `after` numbers from rows of `before`. Backward makes its output
-    /// again.
+    /// An activation that makes rows of `after` numbers from rows of `before`. Backward reads the rows before
+    /// and a gradient after, and writes a gradient before. It makes the output again, unless that is kept.
     fn activation(&mut self, name: &'static str, [before, after]: [usize; 2]) {
         let forward = self.bytes(name, HALF * (before + after), 1);
-        let backward = self.bytes(name, 2 * HALF * (before + after), 1);
+        let again = if self.how == Recompute::None { 0 } else { after };
+        let backward = self.bytes(name, HALF * (2 * before + after + again), 1);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
         self.width = after;

@@ -248,7 +248,7 @@ fn of_stage(
         };
         match how {
             Recompute::Selective => working + unit.saved - unit.selective,
-            Recompute::None | Recompute::Full => working,
+            Recompute::None | Recompute::Cheap | Recompute::Full => working,
         }
     };
     let waiting = per_weight.waiting * (trained - in_place) + per_weight.waiting_in_place * in_place;

@@ -1,9 +1,9 @@
 //! The costs of a model's layers on a GPU that is not here.
 
 use pipewright::stages::devices::FUSED_HEADS;
-use pipewright::stages::{DType, Device, Place, Recompute};
+use pipewright::stages::{DType, Device, Place};
 
-use super::costs::{recomputed, settings};
+use super::costs::{recomputed_in_measuring, settings};
 use super::held::cost;
 use super::kernels::{self, Unit, UnitKernels};
 use super::model::{Sizes, estimated_counts, sizes};
@@ -74,7 +74,7 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
         parameters: contents.as_ref().map(|units| units[index].parameters.as_slice()),
     });
     let units: Vec<Unit<'_>> = units.collect();
-    Ok(kernels::of_units(&units, recomputed(config)?, rows, seq))
+    Ok(kernels::of_units(&units, recomputed_in_measuring(config)?, rows, seq))
 }
 
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A
@@ -112,11 +112,7 @@ fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
     let bytes = |numbers: u64| place.dtype.bytes() as f64 * numbers as f64;
     let model = super::model(config)?;
     let kernels = gpu_kernels(config)?;
-    let how = match recomputed(config)? {
-        Recompute::Selective => Recompute::Selective,
-        // What is computed again as a whole follows from the costs.
-        Recompute::None | Recompute::Full => Recompute::None,
-    };
+    let how = recomputed_in_measuring(config)?;
     let layers = kernels.iter().zip(&units).zip(model.names());
     let layers = layers.map(|((kernels, sizes), name)| {
         let time = |kernels: &[Kernel]| kernels.iter().map(|kernel| gpu.time(kernel)).sum::<f64>();

@@ -99,12 +99,13 @@ section! {
         /// schedule `auto` stay within it. What would hold more is refused, with the least that works. Needs
         /// `costs`.
         memory: Option<Memory> = None => [harmless],
-        /// What is made again in backward instead of kept: `"none"`, `"selective"` (what is inside of a GPT's
-        /// attention and MLP), `"full"` (all but a stage's input); or a list with one word for each stage.
-        recompute: RecomputeBy = RecomputeBy::All(Recompute::None) => [
+        /// What is made again in backward instead of kept: `"none"`, `"cheap"` (outputs of norms and
+        /// activations before linear layers), `"selective"` (also what is inside of a GPT's attention and
+        /// MLP), `"full"` (all but a stage's input); or a list with one word for each stage.
+        recompute: RecomputeBy = RecomputeBy::All(Recompute::Cheap) => [
             harmless, page("recompute.md"),
             noted(&[("gradient_checkpointing activation_checkpoint activation_checkpointing", RECOMPUTE)]),
-            values(&[("true", RECOMPUTE), ("false", "write \"none\"")]),
+            values(&[("true", RECOMPUTE), ("false", "write \"cheap\" or \"none\"")]),
         ],
         /// The most bytes of host memory that a rank on a GPU uses to offload activations between forward and
         /// backward, as `"8GiB"`. Ranks on the CPU keep theirs.

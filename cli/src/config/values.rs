@@ -150,7 +150,7 @@ impl<'de> Visitor<'de> for RecomputeVisitor {
     type Value = RecomputeBy;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`none`, `selective`, `full` or a list of these with one for each stage")
+        f.write_str("`none`, `cheap`, `selective`, `full` or a list of these with one for each stage")
     }
 
     fn visit_str<E: Error>(self, word: &str) -> Result<RecomputeBy, E> {

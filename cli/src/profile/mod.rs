@@ -71,8 +71,8 @@ pub struct Subject<L, O> {
     pub work: Option<Work>,
     /// How weights change.
     pub optimizer: O,
-    /// Whether composite layers recompute their interiors in backward.
-    pub selective: bool,
+    /// What stages recompute: not [`Recompute::Full`], because what that takes follows from the costs.
+    pub recompute: Recompute,
     /// How many threads a rank uses inside layers.
     pub threads_per_rank: usize,
     /// Whether each thread is pinned to a core of its own.
@@ -203,14 +203,13 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
     let last = subject.model.names().len().saturating_sub(1);
     let model = subject.model.map_units(|layer, unit| timed::unit(layer, unit, log.clone()));
     let (ranks, shards) = (subject.ranks.min(last as u32 + 1), subject.shards);
-    let how = if subject.selective { Recompute::Selective } else { Recompute::None };
     let mut places = subject.places;
     places.truncate((ranks * shards) as usize);
     let device = |rank: usize| places.get(rank * shards as usize).copied().unwrap_or_default().device;
     let stages = model.split(ranks)?.into_iter().enumerate();
     let stages = stages.map(|(rank, stage)| {
         let timed: StageBuilder<Sequential> = Box::new(TimedStage { device: device(rank), stage });
-        recompute(timed, how)
+        recompute(timed, subject.recompute)
     });
     let stages = stages.collect();
     Pipeline::builder()

@@ -7,8 +7,8 @@ use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::models::LayerSpec;
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{
-    Borders, Bytes, ChooseLora, Division, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape,
-    Stage, Team, Tensor, Together,
+    Borders, Bytes, ChooseLora, Division, ForwardContext, Kept, Layer, Parameter, Recompute, Result,
+    Sequential, Shape, Stage, Team, Tensor, Together,
 };
 
 use super::observation::{Log, Observation};
@@ -105,8 +105,8 @@ impl Layer for Timed {
         self.inside.divided_output()
     }
 
-    fn recompute_interior(&mut self) {
-        self.inside.recompute_interiors();
+    fn recompute(&mut self, how: Recompute) {
+        self.inside.recompute(how);
     }
 
     fn drop_input_gradient(&mut self) {

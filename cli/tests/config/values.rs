@@ -26,7 +26,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         (
             "[pipeline]\nrecompute = 'ful'",
             &[
-                "my.toml:2: pipeline.recompute: expected one of `none`, `selective`, `full`",
+                "my.toml:2: pipeline.recompute: expected one of `none`, `cheap`, `selective`, `full`",
                 "got \"ful\": did you mean \"full\"?",
             ],
         ),
@@ -39,7 +39,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         ),
         (
             "[pipeline]\nrecompute = 3",
-            &["expected `none`, `selective`, `full` or a list of these with one for each stage, got 3"],
+            &["`none`, `cheap`, `selective`, `full` or a list of these with one for each stage, got 3"],
         ),
         (
             "[optimizer]\nbetas = [0.9, 0.95, 1]",

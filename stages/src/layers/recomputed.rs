@@ -1,15 +1,16 @@
-//! A cheap layer before a linear one. Its output is computed again in backward instead of kept.
+//! A cheap layer before a linear one. Its output is computed again in backward, or kept.
 
 use super::Linear;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
-use crate::stage::ForwardContext;
 use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, input_grad_onto};
+use crate::stage::recompute::Recompute;
+use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
 /// A layer whose output is cheaper to compute again than to keep.
@@ -38,18 +39,59 @@ pub trait Cheap: Layer {
 }
 
 /// A cheap layer and the linear layer after it. It keeps what the cheap layer keeps, but not the input of the
-/// linear layer: backward-input computes that again for backward-weight. The results have the same bits as if
-/// the two layers ran one after the other.
+/// linear layer: backward-input computes that again for backward-weight. With [`Recompute::None`] it keeps
+/// the input too. The results have the same bits as if the two layers ran one after the other.
 #[derive(Debug)]
 pub struct Recomputed<C> {
     cheap: C,
     linear: Linear,
+    how: Recompute,
 }
 
 impl<C: Cheap> Recomputed<C> {
     /// The two layers, under the linear layer's name.
     pub fn new(cheap: C, linear: Linear) -> Self {
-        Self { cheap, linear }
+        Self { cheap, linear, how: Recompute::default() }
+    }
+
+    /// Whether the input of the linear layer is kept for its backward-weight.
+    fn keeps_inner(&self, ctx: ForwardContext) -> bool {
+        let is_used = self.linear.is_trained() && !self.linear.is_deferred();
+        self.how == Recompute::None && ctx.mode == Mode::Train && is_used
+    }
+
+    /// What both layers keep.
+    fn kept(&self, ctx: ForwardContext, cheap: Kept, linear: Kept) -> Kept {
+        match self.keeps_inner(ctx) {
+            true => Kept::nested(ctx, [cheap, linear]),
+            false => cheap,
+        }
+    }
+
+    /// The input gradient from the gradient of the linear layer's input, with `onto` added to it, if it is
+    /// given. Also what backward-weight of the cheap layer needs, and the input of the linear layer.
+    fn backward_cheap(
+        &mut self,
+        saved: Kept,
+        inner_grad: Tensor,
+        onto: Option<Tensor>,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        if !self.keeps_inner(saved.ctx) {
+            return match onto {
+                Some(onto) => self.cheap.backward_with_output_onto(saved, inner_grad, onto),
+                None => self.cheap.backward_with_output(saved, inner_grad),
+            };
+        }
+        let [cheap, linear] = saved.into_inner();
+        let [inner] = linear.into_tensors();
+        let (input_grad, pending) = match onto {
+            Some(onto) => self.cheap.backward_input_onto(cheap, inner_grad, onto)?,
+            None => {
+                let (input_grad, pending) = self.cheap.backward_input(cheap, inner_grad)?;
+                (input_grad.ok_or_else(|| Error::new("a cheap layer has an input gradient"))?, pending)
+            }
+        };
+        Ok((input_grad, pending, inner))
     }
 }
 
@@ -68,15 +110,15 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (inner, saved) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
-        let (output, _) = self.linear.forward(ctx, inner)?;
-        Ok((output, saved))
+        let (inner, cheap) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
+        let (output, linear) = self.linear.forward(ctx, inner)?;
+        Ok((output, self.kept(ctx, cheap, linear)))
     }
 
     fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
-        let (inner, saved) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
-        let (output, _) = self.linear.forward_onto(ctx, inner, onto)?;
-        Ok((output, saved))
+        let (inner, cheap) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
+        let (output, linear) = self.linear.forward_onto(ctx, inner, onto)?;
+        Ok((output, self.kept(ctx, cheap, linear)))
     }
 
     fn defer_head(&mut self, rows: usize) -> usize {
@@ -107,7 +149,12 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        self.cheap.forward_again(ctx, input).map_err(|error| error.at(self.cheap.name()))
+        let name = |error: Error, cheap: &C| error.at(cheap.name());
+        if !self.keeps_inner(ctx) {
+            return self.cheap.forward_again(ctx, input).map_err(|error| name(error, &self.cheap));
+        }
+        let (inner, cheap) = self.cheap.forward(ctx, input).map_err(|error| name(error, &self.cheap))?;
+        Ok(Kept::nested(ctx, [cheap, Kept::new(ctx, [inner])]))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -122,7 +169,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
             let (input_grad, pending) = self.cheap.backward_input(saved, inner_grad)?;
             return Ok((input_grad, Kept::nested(ctx, [pending])));
         }
-        let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
+        let (input_grad, pending, inner) = self.backward_cheap(saved, inner_grad, None)?;
         Ok((Some(input_grad), both(ctx, pending, inner, grad)))
     }
 
@@ -134,7 +181,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
             let (input_grad, pending) = self.cheap.backward_input_onto(saved, inner_grad, onto)?;
             return Ok((input_grad, Kept::nested(ctx, [pending])));
         }
-        let (input_grad, pending, inner) = self.cheap.backward_with_output_onto(saved, inner_grad, onto)?;
+        let (input_grad, pending, inner) = self.backward_cheap(saved, inner_grad, Some(onto))?;
         Ok((input_grad, both(ctx, pending, inner, grad)))
     }
 
@@ -173,6 +220,10 @@ impl<C: Cheap> Layer for Recomputed<C> {
     fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
         self.cheap.keep_apart(borders).map_err(|error| error.at(self.cheap.name()))?;
         self.linear.keep_apart(borders)
+    }
+
+    fn recompute(&mut self, how: Recompute) {
+        self.how = how;
     }
 
     fn hold_in_bf16(&mut self) {

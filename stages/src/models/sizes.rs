@@ -24,6 +24,8 @@ pub struct UnitSizes {
     pub saved: u64,
     /// The part of `saved` that has four bytes in `bf16` too: ids, and sums over rows.
     pub saved_f32: u64,
+    /// What forward keeps besides `saved` if nothing is recomputed: the outputs of cheap layers.
+    pub cheap: u64,
     /// The part of `saved` that the unit before keeps too.
     pub shared: u64,
     /// What backward-input keeps for backward-weight.
@@ -99,6 +101,8 @@ pub(super) struct Walk {
     now: u64,
     /// Whether the part before keeps the activation, or can make it again.
     is_kept: bool,
+    /// Whether the part before can make it again, and does not keep it.
+    is_cheap: bool,
     /// The input of this unit.
     input: u64,
     /// The sizes of this unit.
@@ -139,6 +143,7 @@ impl Walk {
 
     fn add(&mut self, part: &Part, index: usize) {
         let (input, rows) = (self.now, self.rows as u64);
+        let is_cheap = std::mem::take(&mut self.is_cheap);
         match *part {
             Part::Embedding(tables, dim) => {
                 self.now = rows * dim as u64;
@@ -155,7 +160,7 @@ impl Walk {
                 self.save(input, 2 * rows);
                 self.pend(0, 2 * dim as u64);
                 self.sizes.working += 3 * input;
-                self.is_kept = true;
+                (self.is_kept, self.is_cheap) = (true, true);
             }
             Part::HeadNorm(heads) => {
                 let gains = 2 * heads.width as u64;
@@ -171,24 +176,28 @@ impl Walk {
                 self.is_kept = true;
             }
             Part::Linear(sizes, layout, has_bias) => {
+                self.sizes.cheap += if is_cheap { input } else { 0 };
                 self.linear(sizes, layout, index);
                 self.sizes.weights += if has_bias { sizes[1] as u64 } else { 0 };
             }
             Part::Scores(sizes, _) if self.defers && part.is_deferred(self.rows) => {
                 self.deferred_scores(sizes)
             }
-            Part::Scores(sizes, _) => self.linear(sizes, Layout::OutIn, index),
+            Part::Scores(sizes, _) => {
+                self.sizes.cheap += if is_cheap { input } else { 0 };
+                self.linear(sizes, Layout::OutIn, index);
+            }
             // Its buffer, and the one of queries, keys and values, which are 3/4 as wide.
             Part::Gelu => {
                 self.save(input, 0);
                 self.sizes.working += input + 3 * input / 4;
-                self.is_kept = true;
+                (self.is_kept, self.is_cheap) = (true, true);
             }
             Part::Gated => {
                 self.now = input / 2;
                 self.save(input, 0);
                 self.sizes.working += input + self.now;
-                self.is_kept = true;
+                (self.is_kept, self.is_cheap) = (true, true);
             }
             // The memory of products is an upper bound: it depends on how many tokens choose an expert.
             Part::Experts([dim, ffn], routing) => {

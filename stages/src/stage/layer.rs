@@ -8,6 +8,7 @@ use crate::shape::Shape;
 use crate::shards::{Division, Team};
 use crate::stage::borders::Borders;
 use crate::stage::kept::Kept;
+use crate::stage::recompute::Recompute;
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
@@ -261,9 +262,10 @@ pub trait Layer: std::fmt::Debug + 'static {
         None
     }
 
-    /// Says that a composite layer must keep only its input, and compute the rest again in backward-input.
-    /// Called once, before training. Other layers do nothing.
-    fn recompute_interior(&mut self) {}
+    /// Says what is computed again in backward-input instead of kept: see
+    /// [`Stage::recompute`](crate::Stage::recompute). A composite layer tells its layers, unless it keeps only
+    /// its input. Other layers do nothing.
+    fn recompute(&mut self, _how: Recompute) {}
 }
 
 const NOT_DEFERRED: &str = "this layer defers nothing: see `Layer::defer_head`";

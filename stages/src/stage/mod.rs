@@ -9,6 +9,7 @@ pub(crate) mod kept;
 pub(crate) mod layer;
 pub(crate) mod offloaded;
 pub(crate) mod recompute;
+pub(crate) mod recomputed_stage;
 pub(crate) mod sequential;
 
 use crate::cuda::Together;
@@ -21,6 +22,7 @@ use crate::shape::Shape;
 use crate::shards::{Division, Shard, Team};
 use crate::stage::borders::Borders;
 use crate::stage::clock::Clock;
+use crate::stage::recompute::Recompute;
 use crate::tensor::{Bytes, Tensor};
 
 pub(crate) use context::WRITING;
@@ -254,10 +256,12 @@ pub trait Stage: 'static {
         Err(Error::new(NO_TEXT))
     }
 
-    /// Says that parts with a chain of layers inside must keep only their input, and compute the rest again
-    /// in backward-input ([`Recompute::Selective`](crate::Recompute::Selective)). Called once, before
-    /// training. A stage without such parts does nothing.
-    fn recompute_interiors(&mut self) {}
+    /// Says which parts are computed again in backward-input instead of kept. With
+    /// [`Recompute::Selective`](crate::Recompute::Selective), parts with a chain of layers inside keep only
+    /// their input. With [`Recompute::None`](crate::Recompute::None), nothing is computed again. Never called
+    /// with [`Recompute::Full`](crate::Recompute::Full), and at most once, before training. A stage without
+    /// such parts does nothing.
+    fn recompute(&mut self, _how: Recompute) {}
 
     /// For messages: the names of its layers, in the order that [`CurrentLayer`](crate::CurrentLayer) counts.
     /// Empty if the stage has no named layers.

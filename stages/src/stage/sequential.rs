@@ -17,6 +17,7 @@ use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_place};
+use crate::stage::recompute::Recompute;
 use crate::stage::{ForwardContext, Stage};
 use crate::tensor::{Bytes, Tensor};
 
@@ -242,9 +243,9 @@ impl Stage for Sequential {
         Ok(scores.to(Place::default())?.f32().to_vec())
     }
 
-    fn recompute_interiors(&mut self) {
+    fn recompute(&mut self, how: Recompute) {
         let layers = self.chain.layers.iter_mut();
-        layers.for_each(|layer| layer.recompute_interior());
+        layers.for_each(|layer| layer.recompute(how));
     }
 
     fn layer_names(&self) -> Vec<String> {

@@ -2,7 +2,7 @@
 //! recomputed.
 
 use pipewright_stages::layers::{Block, Dropout, Gelu, GeluForm, Linear, Reshape, Sigmoid};
-use pipewright_stages::{ForwardContext, Kept, Result, Shape};
+use pipewright_stages::{ForwardContext, Kept, Recompute, Result, Shape};
 
 use super::*;
 
@@ -64,9 +64,11 @@ fn recomputing_changes_no_bit_on_a_gpu() {
         return;
     }
     for dtype in [DType::F32, DType::Bf16] {
-        let mut recomputing = stage();
-        recomputing.recompute_interiors();
-        assert_eq!(run(recomputing, gpu(dtype)), run(stage(), gpu(dtype)), "{dtype:?}");
+        for how in [Recompute::None, Recompute::Selective] {
+            let mut recomputing = stage();
+            recomputing.recompute(how);
+            assert_eq!(run(recomputing, gpu(dtype)), run(stage(), gpu(dtype)), "{dtype:?}, {how:?}");
+        }
     }
 }
 

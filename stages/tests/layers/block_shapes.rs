@@ -171,7 +171,7 @@ fn only_a_product_keeps_more_than_its_layers_and_recomputing_keeps_the_input() {
     assert_eq!(kept(Block::chain("three", f("a")).repeated(3)), 3 * one, "the input of each use");
     for block in [Block::product("product", [f("a"), f("b")]), Block::chain("three", f("a")).repeated(3)] {
         let mut block = block;
-        block.recompute_interior();
+        block.recompute(Recompute::Selective);
         assert_eq!(kept(block), one, "the input");
     }
     let mut block = Block::product("product", [f("a"), f("b")]);

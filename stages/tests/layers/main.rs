@@ -22,4 +22,6 @@ mod testing;
 
 use common::{pass, shuffle, tensor, train};
 use pipewright_stages::testing::check_gradients;
-use pipewright_stages::{Bytes, ForwardContext, Init, Layer, Mode, Parameter, Result, Shape, Tensor};
+use pipewright_stages::{
+    Bytes, ForwardContext, Init, Layer, Mode, Parameter, Recompute, Result, Shape, Tensor,
+};

@@ -85,7 +85,7 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     if found.pipeline.devices.has_gpu() {
         chosen.push("devices");
     }
-    if variant::recompute_word(found) != "none" {
+    if variant::recompute_word(found) != variant::USUAL {
         chosen.push("recompute");
     }
     if found.pipeline.offload.is_some() {

@@ -56,8 +56,8 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps:
     let given = config.pipeline.recompute.clone();
     let words = match given {
         // These two have the same measured costs.
-        RecomputeBy::All(Recompute::None | Recompute::Full) if limited => {
-            [Recompute::None, Recompute::Full].map(RecomputeBy::All).to_vec()
+        RecomputeBy::All(Recompute::Cheap | Recompute::Full) if limited => {
+            [Recompute::Cheap, Recompute::Full].map(RecomputeBy::All).to_vec()
         }
         given => vec![given],
     };
@@ -127,7 +127,8 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
         setting.micro_batches,
         config.micro_batch_size()
     );
-    if let word @ ("selective" | "full") = recompute_word(config) {
+    let word = recompute_word(config);
+    if word != USUAL {
         text += &format!(", recompute {word}");
     }
     if let Some(most) = config.pipeline.offload {
@@ -154,11 +155,15 @@ pub(super) fn in_bf16(config: &Config) -> &'static str {
     }
 }
 
+/// The word for what is recomputed unless a config says more.
+pub(super) const USUAL: &str = "cheap";
+
 /// What the stages of a measured config recompute.
 pub(super) fn recompute_word(config: &Config) -> &'static str {
     match config.pipeline.recompute {
+        RecomputeBy::All(Recompute::None) => "none",
         RecomputeBy::All(Recompute::Selective) => "selective",
         RecomputeBy::All(Recompute::Full) => "full",
-        RecomputeBy::All(Recompute::None) | RecomputeBy::Each(_) => "none",
+        RecomputeBy::All(Recompute::Cheap) | RecomputeBy::Each(_) => USUAL,
     }
 }

@@ -11,6 +11,7 @@ use crate::stage::borders::Borders;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};
 use crate::stage::layer::{ChooseLora, Layer};
+use crate::stage::recompute::Recompute;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
@@ -253,7 +254,9 @@ impl Layer for Block {
         self.branches.chains_mut().iter_mut().any(Chain::splits_backward)
     }
 
-    fn recompute_interior(&mut self) {
-        self.recompute = true;
+    fn recompute(&mut self, how: Recompute) {
+        self.recompute = how == Recompute::Selective;
+        let chains = self.branches.chains_mut().iter_mut();
+        chains.flat_map(|chain| &mut chain.layers).for_each(|layer| layer.recompute(how));
     }
 }
