@@ -263,8 +263,8 @@ pub trait Layer: std::fmt::Debug + 'static {
     }
 
     /// Says what is computed again in backward-input instead of kept: see
-    /// [`Stage::recompute`](crate::Stage::recompute). A composite layer tells its layers, unless it keeps only
-    /// its input. Other layers do nothing.
+    /// [`Stage::recompute`](crate::Stage::recompute). A composite layer tells its layers, unless it keeps
+    /// only its input. Other layers do nothing.
     fn recompute(&mut self, _how: Recompute) {}
 }
 
