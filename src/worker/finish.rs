@@ -28,11 +28,14 @@ impl<S: Stage> Worker<S> {
                 return chunk_of(&mut self.chunks, stage).discard_gradients(&mut self.together);
             }
         }
-        if !self.plan.sharded || run.stepped < self.chunks.len() {
+        if run.stepped < self.chunks.len() {
             return Ok(());
         }
-        let (strategy, mut access) = self.strategy_and_access();
-        strategy.exchange_weights(&mut access)
+        if self.plan.sharded {
+            let (strategy, mut access) = self.strategy_and_access();
+            strategy.exchange_weights(&mut access)?;
+        }
+        self.follow_leaders()
     }
 
     fn agree(&mut self) -> Result<StepOutcome> {

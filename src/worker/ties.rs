@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
+use pipewright_stages::{Device, Gradient, Parameter, Part, SharedWeights, Stage};
 
 use super::Worker;
 use super::chunk::empty_block;
@@ -30,6 +30,26 @@ impl<S: Stage> Worker<S> {
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
             if first.rank == worker.at.rank { worker.spread_weights(tie) } else { worker.take_weights(tie) }
+        })?;
+        self.follow_leaders()
+    }
+
+    /// Where a tied parameter has several sites on this rank, only the first of them is updated, and the
+    /// others get its weights: at the launch, and after each update. With stale weights each site is updated,
+    /// because then weights come from owners, by stage.
+    pub(super) fn follow_leaders(&mut self) -> Result<()> {
+        if self.plan.max_staleness > 0 {
+            return Ok(());
+        }
+        self.for_each_tie(|worker, tie| {
+            let mut own = tie.on(worker.at.rank);
+            let leader = own.next().expect("this rank has a part in it");
+            for site in own {
+                let weights = SharedWeights::take(worker.parameter(leader));
+                worker.parameter(site).follow(&weights);
+                weights.put_back(worker.parameter(leader));
+            }
+            Ok(())
         })
     }
 

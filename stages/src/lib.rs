@@ -63,6 +63,7 @@ pub use parameter::gradient::Gradient;
 pub use parameter::init::{Init, starting_at_zero};
 pub use parameter::packed::Packed;
 pub use parameter::pieces::Pieces;
+pub use parameter::shared::SharedWeights;
 pub use shape::{Kind, MAX_DIMS, Shape};
 pub use shards::{Coming, Division, Exchange, Shard, Sharding, Team};
 pub use stage::borders::Borders;

@@ -32,6 +32,10 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Sizes> {
         let weights: usize = stage.parameters().iter().map(|parameter| parameter.value.len()).sum();
         let optimizer = compose::optimizer(config);
         stage.visit_parameters(&mut |parameter| {
+            // On the rank of the embedding it follows the table there.
+            if parameter.is_tied() && plan.counts.len() == 1 {
+                return;
+            }
             parameter.make_state(&states_of(&*optimizer, parameter));
         });
         let parameters = stage.parameters().into_iter();

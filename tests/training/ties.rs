@@ -1,5 +1,7 @@
 //! Parameters are copies of each other only because a layer says so, never because their names are equal.
 
+use std::sync::Mutex;
+
 use super::*;
 
 const WIDTH: usize = 4;
@@ -64,5 +66,75 @@ fn a_declared_copy_stays_equal_whichever_of_the_two_comes_first() {
     };
     for copies in [[false, true], [true, false]] {
         assert_eq!(hash(copies, 1), hash(copies, 2));
+    }
+}
+
+/// AdamW, which notes the name of each parameter that it updates, and on how many numbers it has state.
+#[derive(Clone, Debug, Default)]
+struct Noted {
+    adamw: AdamW,
+    updated: Arc<Mutex<Vec<(String, usize)>>>,
+}
+
+impl Optimizer for Noted {
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        self.adamw.states(name, dims)
+    }
+
+    fn update(
+        &self,
+        parameter: &mut Parameter,
+        by: Update,
+        together: &mut Together,
+    ) -> pipewright::stages::Result<()> {
+        self.adamw.update(parameter, by, together)?;
+        let state = parameter.state.iter().map(|numbers| numbers.len()).sum();
+        self.updated.lock().expect("no panic").push((parameter.name().to_owned(), state));
+        Ok(())
+    }
+
+    fn updates_parts(&self) -> bool {
+        true
+    }
+}
+
+/// Also with a sharded optimizer, with both layers in one stage and in two stages of one rank, after a
+/// checkpoint, and whichever of the two comes first.
+#[test]
+fn copies_on_one_rank_are_updated_once_and_have_one_state() {
+    let run = |copies: [bool; 2], schedule: Schedule, replicas: u32, noted: &Noted| {
+        let layers = vec![layer("one", "same", copies[0]), layer("two", "same", copies[1])];
+        let stages = Model::new(layers).split(schedule.stages()).expect("two layers");
+        let builder = Pipeline::builder().schedule(schedule).stages(stages).loss(CrossEntropy::default());
+        let data = RandomRows { rows: 2, width: WIDTH, classes: WIDTH as u32 };
+        let builder = builder.data(Arc::new(data)).pin(false).optimizer(noted.clone());
+        let builder = builder.replicas(replicas).gradient_groups(2).sharded(replicas > 1);
+        builder.launch().expect("it starts")
+    };
+    let one_rank = || Schedule::named("1f1b", 1, 2).expect("it fits");
+    let two_stages = || Schedule::named("interleaved-1f1b", 1, 2).expect("it fits");
+    let two_ranks = || Schedule::named("1f1b", 2, 2).expect("it fits");
+    for copies in [[false, true], [true, false]] {
+        let expected = trained(&mut run(copies, two_ranks(), 1, &Noted::default()), 4);
+        let of_replicas = trained(&mut run(copies, two_ranks(), 2, &Noted::default()), 4);
+        assert_eq!(of_replicas, expected);
+        for (schedule, replicas) in [(one_rank(), 1), (two_stages(), 1), (one_rank(), 2), (two_stages(), 2)] {
+            let (first, second) = (Noted::default(), Noted::default());
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut pipeline = run(copies, schedule.clone(), replicas, &first);
+            train(&mut pipeline, 2);
+            pipeline.save(folder.path().join("saved")).expect("it is saved");
+            let mut pipeline = run(copies, schedule, replicas, &second);
+            pipeline.load(folder.path().join("saved")).expect("it loads");
+            assert_eq!(trained(&mut pipeline, 2), expected, "{copies:?}, {replicas} replicas");
+            for noted in [first, second] {
+                let updated = noted.updated.lock().expect("no panic");
+                let of_table: Vec<usize> =
+                    updated.iter().filter(|(name, _)| name == "same").map(|(_, state)| *state).collect();
+                // A replica has state for its part. Of a tensor this small, one replica has all.
+                assert_eq!(of_table.len(), 2 * replicas as usize, "{copies:?}, {replicas} replicas");
+                assert_eq!(of_table.iter().sum::<usize>(), 2 * 2 * WIDTH * WIDTH);
+            }
+        }
     }
 }

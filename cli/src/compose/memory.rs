@@ -5,7 +5,7 @@ use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::held::cost;
 use super::model::{Sizes, recomputed_by_stage, sizes, sizes_under};
-use super::trained::{Trained, trained};
+use super::trained::{Tied, Trained, trained};
 use super::{PipelinePlan, optimizer, places};
 use crate::config::{Config, Fabric, environment};
 use crate::error::Result;
@@ -94,6 +94,8 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let Sizes { units, input, .. } = sizes_under(config, schedule, last)?;
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let per_weight = PerWeight::of(config, plan);
+    // Copies of the embedding's table on its rank have its weights on a GPU, and no state of the optimizer.
+    let table = schedule.placement().iter().next().filter(|_| config.max_staleness() == 0);
     let trained = trained(config)?;
     let mut left = units.as_slice();
     let (mut unit, mut all_frozen) = (0, true);
@@ -110,7 +112,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         let trained =
             trained.as_ref().map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
         unit += stage.len();
-        let memory = of_stage(stage, trained, place, per_weight, how);
+        let memory = of_stage(stage, trained, place, per_weight, how, table == Some(rank));
         let whole = stage.iter().map(|unit| unit.pending_whole).sum::<u64>() as f64;
         let whole = place.dtype.bytes() as f64 * whole;
         let mut cost = divided(cost(stage, place, how, read), whole, config.pipeline.shards);
@@ -197,26 +199,37 @@ impl PerWeight {
     }
 }
 
-/// `trained`: the numbers of the stage, if not all weights are trained alike. What layers keep for
-/// gradients of frozen weights is counted too: the estimate is an upper bound then.
+/// `trained`: the numbers of the stage, if not all weights are trained alike. What layers keep for gradients
+/// of frozen weights is counted too: the estimate is an upper bound then. `follows`: its tied copies follow
+/// the embedding's table.
 fn of_stage(
     units: &[UnitSizes],
     trained: Option<Trained>,
     place: Place,
     per_weight: PerWeight,
     how: Recompute,
+    follows: bool,
 ) -> StageMemory {
     let all = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
     let (states, parts) = (per_weight.states, per_weight.parts);
-    // Of the optimizer: all that is kept for the stage, and this replica's part.
-    let [weights, trained, optimizer, own, only_copied] = match trained {
-        Some(Trained { all, trained, optimizer, frozen_matrices }) => {
-            let [all, trained, kept, matrices] =
-                [all, trained, optimizer, frozen_matrices].map(|count| F32 * count as f64);
-            [all, trained, kept, kept / parts, matrices]
+    let tied_copies = units.iter().map(|unit| unit.tied).sum::<u64>();
+    // Of the optimizer: all that is kept for the stage.
+    let (in_bytes, tied) = match trained {
+        Some(Trained { all, trained, optimizer, frozen_matrices, tied }) => {
+            let counts = [all, trained, optimizer, frozen_matrices];
+            (counts.map(|count| F32 * count as f64), tied)
         }
-        None => [all, all, states * all, states / parts * all, 0.0],
+        None => {
+            let optimizer = states as u64 * tied_copies;
+            ([all, all, states * all, 0.0], Tied { trained: tied_copies, frozen: 0, optimizer })
+        }
     };
+    let [weights, trained, optimizer, only_copied] = in_bytes;
+    let tied = if follows { tied } else { Tied::default() };
+    let optimizer = optimizer - F32 * tied.optimizer as f64;
+    let [shared, shared_copy] = [tied.trained, tied.trained + tied.frozen].map(|count| F32 * count as f64);
+    // This replica's part.
+    let own = optimizer / parts;
     let activation = place.dtype.bytes() as f64;
     let in_place = match place.device {
         Device::Cpu => trained.min(F32 * units.iter().map(|unit| unit.in_place).sum::<u64>() as f64),
@@ -232,12 +245,13 @@ fn of_stage(
     let (packed, copy) = match (place.device, place.dtype) {
         (Device::Cpu, DType::F32) => (F32 * all(|unit| unit.packed), 0.0),
         (Device::Cpu, DType::Bf16) => (activation * all(|unit| unit.packed_bf16), 0.0),
-        (Device::Cuda(_), DType::Bf16) => (0.0, weights / 2.0),
+        (Device::Cuda(_), DType::Bf16) => (0.0, (weights - shared_copy) / 2.0),
         (Device::Cuda(_), DType::F32) => (0.0, 0.0),
     };
     let in_f32 = match (place.device, place.dtype) {
-        (Device::Cuda(_), DType::Bf16) => weights - only_copied,
-        _ => weights,
+        (Device::Cuda(_), DType::Bf16) => weights - only_copied - shared,
+        (Device::Cuda(_), DType::F32) => weights - shared_copy,
+        (Device::Cpu, _) => weights,
     };
     // What a unit recomputes is in memory while its backward runs.
     let working = |unit: &UnitSizes| {

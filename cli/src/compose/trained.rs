@@ -20,8 +20,33 @@ pub(super) struct Trained {
     pub(super) trained: u64,
     /// The optimizer's numbers, for weights that are trained.
     pub(super) optimizer: u64,
+    /// Tied copies.
+    pub(super) tied: Tied,
     /// Matrices that are frozen. A GPU has them only in the number format of products.
     pub(super) frozen_matrices: u64,
+}
+
+/// How many numbers the tied copies in a part of a model have. They are counted in [`Trained`] too.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tied {
+    /// Those that are trained.
+    pub(super) trained: u64,
+    /// Those that are frozen.
+    pub(super) frozen: u64,
+    /// The optimizer's numbers for them.
+    pub(super) optimizer: u64,
+}
+
+impl Add for Tied {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            trained: self.trained + other.trained,
+            frozen: self.frozen + other.frozen,
+            optimizer: self.optimizer + other.optimizer,
+        }
+    }
 }
 
 impl Add for Trained {
@@ -32,6 +57,7 @@ impl Add for Trained {
             all: self.all + other.all,
             trained: self.trained + other.trained,
             optimizer: self.optimizer + other.optimizer,
+            tied: self.tied + other.tied,
             frozen_matrices: self.frozen_matrices + other.frozen_matrices,
         }
     }
@@ -61,11 +87,17 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             false => Vec::new(),
         };
         let numbers = states.iter().map(|tensor| tensor.dims.iter().product::<usize>() as u64);
+        let optimizer = numbers.sum();
         Trained {
             all,
             // A running mean has sums, as a gradient has, but nothing of the optimizer.
             trained: if parameter.is_frozen { 0 } else { all },
-            optimizer: numbers.sum(),
+            optimizer,
+            tied: match (parameter.is_tied, parameter.is_frozen) {
+                (false, _) => Tied::default(),
+                (true, false) => Tied { trained: all, frozen: 0, optimizer },
+                (true, true) => Tied { trained: 0, frozen: all, optimizer },
+            },
             frozen_matrices: if parameter.is_frozen && parameter.dims.len() >= 2 { all } else { 0 },
         }
     };

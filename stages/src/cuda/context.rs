@@ -88,6 +88,12 @@ fn start() -> Result<()> {
     }
 }
 
+/// How many multiprocessors a device has.
+pub(crate) fn multiprocessors(index: u32) -> Result<usize> {
+    let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    ask(index, attribute, "counting multiprocessors").map(|count| count as usize)
+}
+
 /// The error for a device that does not exist.
 pub(crate) fn missing(index: u32, count: u32) -> Error {
     let gpus: Vec<_> = (0..count).map(|index| Device::Cuda(index).to_string()).collect();

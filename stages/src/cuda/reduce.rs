@@ -9,15 +9,9 @@ use crate::error::Result;
 const COLUMNS: usize = 256;
 /// The least rows of a slice.
 const SLICE: usize = 64;
-/// How many blocks `column_sums` is split into: four for each of the 132 multiprocessors of an H200.
-const BLOCKS: usize = 528;
+/// How many blocks of `column_sums` are on a multiprocessor.
+const BLOCKS: usize = 4;
 const THREADS: u32 = 256;
-
-/// How many rows one block adds up.
-fn slice(rows: usize, columns: usize) -> usize {
-    let slices = (BLOCKS / columns.div_ceil(COLUMNS)).max(1);
-    rows.div_ceil(slices).max(SLICE)
-}
 
 impl Gpu {
     /// `f32` `out[columns] = ` the sum of `input[rows, columns]` over rows.
@@ -26,9 +20,15 @@ impl Gpu {
         self.launch("sum_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 
+    /// How many rows a block of `column_sums` adds up.
+    fn slice(&self, rows: usize, columns: usize) -> usize {
+        let slices = (self.blocks(BLOCKS) / columns.div_ceil(COLUMNS)).max(1);
+        rows.div_ceil(slices).max(SLICE)
+    }
+
     /// The bytes of scratch memory that [`Gpu::add_column_sums`] needs.
-    pub(crate) fn column_sums_scratch(rows: usize, columns: usize) -> usize {
-        rows.div_ceil(slice(rows, columns)) * columns * 4
+    pub(crate) fn column_sums_scratch(&self, rows: usize, columns: usize) -> usize {
+        rows.div_ceil(self.slice(rows, columns)) * columns * 4
     }
 
     /// Adds to `f32` `out[columns]` the sum of `input[rows, columns]` over rows.
@@ -41,7 +41,7 @@ impl Gpu {
         columns: usize,
         scratch: Ptr,
     ) -> Result<()> {
-        let slice = slice(rows, columns);
+        let slice = self.slice(rows, columns);
         let slices = rows.div_ceil(slice);
         let grid = Grid {
             blocks: [columns.div_ceil(COLUMNS) as u32, slices as u32, 1],

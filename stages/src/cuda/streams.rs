@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cuda::context::{capability, check_capability, most_shared};
+use crate::cuda::context::{capability, check_capability, most_shared, multiprocessors};
 use crate::cuda::driver::{self, Copy, Stream};
 use crate::cuda::memory::block_cache::Shelf;
 use crate::cuda::memory::pinned::Staging;
@@ -30,6 +30,7 @@ pub(crate) struct Streams {
     reached: RefCell<BTreeMap<u32, Copy>>,
     /// The most bytes of shared memory that a block may have.
     most_shared: usize,
+    multiprocessors: usize,
 }
 
 impl Streams {
@@ -49,6 +50,7 @@ impl Streams {
             staging: Staging::default(),
             reached: RefCell::default(),
             most_shared: most_shared(index)?,
+            multiprocessors: multiprocessors(index)?,
         })
     }
 
@@ -90,6 +92,13 @@ impl Streams {
     /// The most bytes of shared memory that a block may have.
     pub(crate) fn most_shared(&self) -> usize {
         self.most_shared
+    }
+
+    /// How many blocks work on a sum that is made in parts, if `each` of them are on a multiprocessor. The
+    /// parts are added up in an order that follows from their number, so kinds of GPUs may give other last
+    /// bits.
+    pub(crate) fn blocks(&self, each: usize) -> usize {
+        each * self.multiprocessors
     }
 
     /// Host memory for copies to and from the GPU.

@@ -15,9 +15,9 @@ use crate::loss::cuda::{SCORE, Scores};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The threads of a block, and the most blocks.
+/// The threads of a block, and the most blocks on a multiprocessor.
 const THREADS: usize = 1024;
-const MOST_BLOCKS: usize = 528;
+const BLOCKS: usize = 4;
 
 /// The squared difference of output and target, summed over all numbers. The weight is how many numbers there
 /// are.
@@ -32,7 +32,7 @@ impl MeanSquaredError {
         self.check(output.shape(), target.shape())?;
         let count = target.shape().count();
         let target = gpu.upload(bytemuck::cast_slice(target.f32()))?;
-        let blocks = count.div_ceil(8 * THREADS).min(MOST_BLOCKS);
+        let blocks = count.div_ceil(8 * THREADS).min(gpu.blocks(BLOCKS));
         let scratch = gpu.memory_of(blocks * SCORE)?;
         let place = self.on_gpu.place(micro_batch, true)?;
         let args = args![output.at_mut(gpu)?, &target, &scratch, count];

@@ -136,6 +136,8 @@ pub struct ParameterContents {
     pub is_frozen: bool,
     /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
     pub is_optimized: bool,
+    /// Whether it is a [tied](crate::Parameter::tied) copy.
+    pub is_tied: bool,
 }
 
 impl ParameterContents {
@@ -215,6 +217,7 @@ impl Model {
                 fused: one.fused().to_vec(),
                 is_frozen: one.is_frozen(),
                 is_optimized: one.is_optimized(),
+                is_tied: one.is_tied(),
             });
             let parameters = parameters.collect();
             Ok(UnitContents { parameters, targets })

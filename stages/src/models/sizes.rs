@@ -13,6 +13,8 @@ pub struct UnitSizes {
     /// Weights. The gradient and each of the optimizer's tensors hold as many numbers; running means have no
     /// tensors of the optimizer, and are counted as if they had.
     pub weights: u64,
+    /// The part of `weights` that is a tied copy of the embedding's.
+    pub tied: u64,
     /// Packed copies of weights, in the order in which products on the CPU read them in `f32`.
     pub packed: u64,
     /// The same in `bf16`.
@@ -180,10 +182,11 @@ impl Walk {
                 self.linear(sizes, layout, index);
                 self.sizes.weights += if has_bias { sizes[1] as u64 } else { 0 };
             }
-            Part::Scores(sizes, _) if self.defers && part.is_deferred(self.rows) => {
-                self.deferred_scores(sizes)
-            }
-            Part::Scores(sizes, _) => {
+            Part::Scores(sizes, is_tied) => {
+                self.sizes.tied = if is_tied { sizes.iter().product::<usize>() as u64 } else { 0 };
+                if self.defers && part.is_deferred(self.rows) {
+                    return self.deferred_scores(sizes);
+                }
                 self.sizes.cheap += if is_cheap { input } else { 0 };
                 self.linear(sizes, Layout::OutIn, index);
             }

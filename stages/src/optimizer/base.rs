@@ -104,8 +104,9 @@ pub struct Update {
     pub micro_batches: u32,
 }
 
-/// Updates a parameter at the end of a step: by the optimizer, or as a [running mean](Parameter::running). A
-/// frozen one stays as it is. On a GPU the update may wait in `together`.
+/// Updates a parameter at the end of a step: by the optimizer, or as a [running mean](Parameter::running).
+/// One that is frozen, or [follows](Parameter::follow) another one, stays as it is. On a GPU the update may
+/// wait in `together`.
 ///
 /// # Errors
 /// As for [`Optimizer::update`].
@@ -116,7 +117,7 @@ pub fn update(
     together: &mut Together,
 ) -> Result<()> {
     match parameter.running_share() {
-        _ if parameter.is_frozen() => Ok(()),
+        _ if parameter.is_frozen() || parameter.follows() => Ok(()),
         Some(share) => update_running_mean(parameter, share, update.micro_batches, together),
         None => optimizer.update(parameter, update, together),
     }

@@ -9,6 +9,7 @@ pub(crate) mod grouped;
 pub(crate) mod init;
 pub(crate) mod packed;
 pub(crate) mod pieces;
+pub(crate) mod shared;
 pub(crate) mod weights;
 
 use std::ops::Range;
@@ -45,6 +46,8 @@ pub struct Parameter {
     name: String,
     pub(crate) dims: Vec<usize>,
     is_tied: bool,
+    /// Whether it has the weights of another parameter of its rank: see [`Parameter::follow`].
+    pub(crate) follows: bool,
     pub(crate) shard: Shard,
     pub(crate) fused: Vec<usize>,
     /// What it holds of the whole tensor, if that is divided among several shards.
@@ -81,6 +84,7 @@ impl Parameter {
             name: name.into(),
             dims: dims.to_vec(),
             is_tied: false,
+            follows: false,
             shard: Shard::WHOLE,
             fused: Vec::new(),
             cut: None,
@@ -187,9 +191,10 @@ impl Parameter {
         self.running
     }
 
-    /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
+    /// Whether an optimizer updates it, and so has state for it: not if it is frozen, a running mean, or
+    /// [follows](Parameter::follow) another one.
     pub fn is_optimized(&self) -> bool {
-        !self.is_frozen() && self.running.is_none()
+        !self.is_frozen() && self.running.is_none() && !self.follows
     }
 
     /// Gives the same numbers other dimensions.

@@ -48,6 +48,13 @@ pub(crate) struct Weights {
     square_table: Option<Memory>,
 }
 
+/// The memory of weights: in `f32`, and in the number format of products.
+#[derive(Clone, Debug)]
+pub(crate) struct WeightMemory {
+    value: Option<Memory>,
+    copy: Option<Memory>,
+}
+
 /// What the numbers of a gradient are added up in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grouping<'a> {
@@ -127,6 +134,17 @@ impl Weights {
     /// The weights in the number format of products.
     pub(crate) fn operand(&self) -> Ptr {
         self.copy.as_ref().unwrap_or_else(|| self.value_memory()).at()
+    }
+
+    /// Has the weights of another parameter of this GPU from now on, in its memory, and no state.
+    pub(crate) fn share(&mut self, leader: WeightMemory) {
+        (self.value, self.copy) = (leader.value, leader.copy);
+        self.state = Vec::new();
+    }
+
+    /// The memory of the weights.
+    pub(crate) fn shared(&self) -> WeightMemory {
+        WeightMemory { value: self.value.clone(), copy: self.copy.clone() }
     }
 
     /// As [`Parameter::own`].

@@ -227,6 +227,35 @@ fn tokens_that_follow_others_see_those_before_them() {
     }
 }
 
+/// The keys of a text come in parts of 256. With a window, the first parts are not seen.
+#[test]
+fn next_tokens_see_long_texts_and_have_the_same_bits_in_any_calls() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for (sizes, dtype) in [
+        (Sizes::grouped([1, 516], [2, 2, 24], None), DType::F32),
+        (Sizes::grouped([1, 516], [5, 1, 17], Some(250)), DType::F32),
+        (Sizes::grouped([1, 520], [8, 2, 64], None), DType::Bf16),
+        (Sizes::grouped([1, 520], [6, 1, 128], Some(257)), DType::Bf16),
+        (Sizes::grouped([1, 516], [3, 3, 80], Some(12)), DType::Bf16),
+        (Sizes::grouped([1, 514], [2, 1, 300], None), DType::Bf16),
+    ] {
+        let inputs = draw(sizes);
+        let [expected, _] = formula(sizes, &inputs);
+        let most = if dtype == DType::F32 { F32 } else { BF16 };
+        let mut layer = Attention::grouped("attn", sizes.heads, sizes.window).unwrap();
+        let time = sizes.time;
+        let outputs = [vec![510, 511, 512, 513, time], vec![510, time]].map(|ends| {
+            let got = written(&mut layer, sizes, dtype, &inputs[0], &ends);
+            let away = distance(&got, &expected);
+            assert!(away < most, "{dtype} {sizes:?} {ends:?}: {away:.2e} away");
+            bits(&got)
+        });
+        assert_eq!(outputs[0], outputs[1], "{dtype} {sizes:?}");
+    }
+}
+
 #[test]
 fn heads_too_wide_for_a_gpu_are_refused() {
     if emulator::start().is_none() {
@@ -242,11 +271,11 @@ fn heads_too_wide_for_the_kernel_of_next_tokens_are_refused() {
     if emulator::start().is_none() {
         return;
     }
-    let mut layer = Attention::new("attn", 2048, 1).unwrap();
-    let row = Tensor::zeros(&[1, 1, 3 * 2048]).to(gpu(DType::F32)).unwrap();
+    let mut layer = Attention::new("attn", 2056, 1).unwrap();
+    let row = Tensor::zeros(&[1, 1, 3 * 2056]).to(gpu(DType::F32)).unwrap();
     layer.forward_next(0, row.clone()).unwrap();
     let said = layer.forward_next(1, row).unwrap_err().to_string();
-    let expected = "heads of 2048 numbers are too wide for a GPU, which takes 1363: choose more heads";
+    let expected = "heads of 2056 numbers are too wide for a GPU, which takes 2048: choose more heads";
     assert_eq!(said, expected);
 }
 

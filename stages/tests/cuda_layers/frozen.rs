@@ -3,9 +3,10 @@
 use common::forward;
 use pipewright_stages::devices::free_memory;
 use pipewright_stages::layers::{
-    BatchNorm, Conv2d, Embedding, GroupNorm, HeadNorm, Heads, LayerNorm, Linear, RmsNorm,
+    BatchNorm, Conv2d, Embedding, GroupNorm, HeadNorm, Heads, LayerNorm, Layout, Linear, RmsNorm,
 };
-use pipewright_stages::{Device, Kind, Lora, Parameter};
+use pipewright_stages::optimizer::{AdamW, Update, states_of, update};
+use pipewright_stages::{Device, Kind, Lora, Parameter, Part, SharedWeights, Together};
 
 use super::*;
 
@@ -170,5 +171,52 @@ fn a_frozen_matrix_takes_two_bytes_a_number_in_bf16() {
         let case = format!("frozen {frozen}, {dims:?}, {dtype:?}: {taken} bytes a number");
         // A copy from the host has memory of its own, which the shelf keeps.
         assert!(taken >= expected && taken < expected + 1.1, "{case}");
+    }
+}
+
+/// It reads the memory of the one that is updated, in both number formats.
+#[test]
+fn a_tied_copy_has_the_weights_of_the_parameter_that_is_updated() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for dtype in [DType::F32, DType::Bf16] {
+        let table = |init| Parameter::new("table", &[24, 16], init, 1);
+        let head = Linear::new("head", [16, 24], Init::Zeros, 1).with_layout(Layout::OutIn);
+        let mut head = head.with_weight(table(Init::Zeros).tied()).unwrap();
+        let mut leader = table(Init::Normal(0.5));
+        leader.move_to(gpu(dtype)).unwrap();
+        head.visit_parameters(&mut |parameter| parameter.move_to(gpu(dtype)).unwrap());
+        let shared = SharedWeights::take(&mut leader);
+        head.parameters()[0].follow(&shared);
+        shared.put_back(&mut leader);
+        leader.grad.fill(1.0);
+        leader.store(Part::Gradient).unwrap();
+        let by = Update { step: 1, learning_rate: 0.1, scale: 1.0, micro_batches: 1 };
+        let mut together = Together::default();
+        for parameter in [&mut leader, &mut *head.parameters()[0]] {
+            update(&AdamW::default(), parameter, by, &mut together).unwrap();
+        }
+        together.launch().unwrap();
+        leader.fetch(Part::Value).unwrap();
+        let expected = leader.value.to_vec();
+        {
+            let parameter = &mut head.parameters()[0];
+            parameter.fetch(Part::Value).unwrap();
+            assert_eq!(parameter.value[..], expected[..], "{dtype}");
+            parameter.make_state(&states_of(&AdamW::default(), parameter));
+            assert!(parameter.state.is_empty());
+        }
+        // Its products read the new weights too.
+        let mut other = Linear::new("head", [16, 24], Init::Zeros, 1).with_layout(Layout::OutIn);
+        other.visit_parameters(&mut |parameter| {
+            if parameter.is_matrix() {
+                parameter.value.copy_from_slice(&expected);
+            }
+            parameter.move_to(gpu(dtype)).unwrap();
+        });
+        let input = || tensor("x", &[5, 16]).to(gpu(dtype)).unwrap();
+        let [got, wanted] = [&mut head, &mut other].map(|layer| here(forward(layer, &input())));
+        assert_eq!(got, wanted, "{dtype}");
     }
 }

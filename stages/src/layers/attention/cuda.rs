@@ -3,7 +3,7 @@
 
 use super::fused::{FUSED, Fused};
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid, Ptr};
+use crate::cuda::{Gpu, Grid, Memory, Ptr};
 use crate::device::DType;
 use crate::error::{Error, Result};
 use crate::layers::attention::cpu::sizes::Sizes;
@@ -171,14 +171,14 @@ impl Gpu {
     }
 }
 
-/// The threads of a block that copies.
-const THREADS: u32 = 256;
+/// The threads of a block, which are also the keys of a part: `PART` in `kernels/next.cu`.
+const PART: usize = 256;
 
-/// The warps of a block that computes a query head of a token.
-const WARPS: usize = 8;
+/// The query heads that a block works on at once, if several share keys.
+const AT_ONCE: usize = 4;
 
-/// The shared memory of a block in bytes.
-const SHARED: usize = 48 << 10;
+/// The widest head: a block has a thread for every eight numbers.
+const WIDEST: usize = 8 * PART;
 
 /// The keys and values of the tokens so far, on a GPU: `[room, 2 * key_value * width]`.
 #[derive(Debug, Default)]
@@ -206,7 +206,7 @@ impl PastOnGpu {
         let args =
             args![rows.at().offset(past * kept * bytes), qkv, count, sizes.vectors() * width, query * width];
         self.0 = Some(rows);
-        let grid = Grid::each(count, THREADS);
+        let grid = Grid::each(count.div_ceil(8), PART as u32);
         gpu.launch(kernel!(qkv.dtype(), "attention_keep"), grid, &args)
     }
 
@@ -223,19 +223,35 @@ impl PastOnGpu {
         sizes: Sizes,
     ) -> Result<()> {
         let Sizes { time, query, key_value, width, window } = sizes;
-        let shared = 4 * width * (1 + WARPS) + 8 * WARPS;
-        if shared > SHARED {
-            return Err(too_wide(width, (SHARED - 8 * WARPS) / (4 * (1 + WARPS))));
+        if width > WIDEST {
+            return Err(too_wide(width, WIDEST));
         }
         let kept = self.0.as_ref().expect("these rows have been added");
-        let window = window.min(past + time);
-        let scale = sizes.scale();
-        let args = args![out, qkv, kept, past, time, query, key_value, width, window, scale];
+        let (window, scale) = (window.min(past + time), sizes.scale());
+        // The parts that some of these tokens see.
+        let first_part = (past + 1).saturating_sub(window) / PART;
+        let parts = (past + time).div_ceil(PART) - first_part;
+        let numbers = time * query * parts * (width + 2);
+        let partials = (parts > 1).then(|| gpu.memory_of(size_of::<f32>() * numbers)).transpose()?;
+        let at = partials.as_ref().map_or(Ptr::NONE, Memory::at);
+        let args = args![out, at, qkv, kept, past, time, query, key_value, width, window, first_part, scale];
+        let heads = if query == key_value { 1 } else { AT_ONCE };
+        let shared = (heads + 8) * PART + heads * width.next_multiple_of(8);
+        let grid = Grid {
+            blocks: [time, parts, key_value].map(|blocks| blocks as u32),
+            threads: PART as u32,
+            shared: (size_of::<f32>() * shared) as u32,
+        };
+        gpu.launch(kernel!(qkv.dtype(), "attention_next"), grid, &args)?;
+        if partials.is_none() {
+            return Ok(());
+        }
         let grid = Grid {
             blocks: [time as u32, query as u32, 1],
-            threads: 32 * WARPS as u32,
-            shared: shared as u32,
+            threads: PART as u32,
+            shared: (size_of::<f32>() * 9 * PART) as u32,
         };
-        gpu.launch(kernel!(qkv.dtype(), "attention_next"), grid, &args)
+        let args = args![out, at, parts, query, width];
+        gpu.launch(kernel!(qkv.dtype(), "attention_join_parts"), grid, &args)
     }
 }

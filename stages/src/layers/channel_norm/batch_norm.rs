@@ -133,7 +133,7 @@ impl BatchNorm {
         let at = grad.at_mut(gpu)?;
         let partials = of.slopes(gpu, grad, input, stats)?;
         let by = gpu.memory_of(3 * of.width * 4)?;
-        let args = args![&adds, &by, &partials, stats, weight, of.rows, of.slices(), self.epsilon];
+        let args = args![&adds, &by, &partials, stats, weight, of.rows, of.slices(gpu), self.epsilon];
         gpu.launch("batch_slopes", Grid::row(of.width, 128), &args)?;
         let args = args![at, input, stats, &by, of.count(), of.width];
         gpu.launch(kernel!(grad.dtype(), "batch_norm_backward"), of.eights(), &args)?;

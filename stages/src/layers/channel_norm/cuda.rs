@@ -9,8 +9,8 @@ use crate::tensor::Tensor;
 const CHANNELS: usize = 32;
 /// The least rows of a slice.
 const SLICE: usize = 64;
-/// How many blocks sum over rows: four for each of the 132 multiprocessors of an H200.
-const BLOCKS: usize = 528;
+/// How many blocks that sum over rows are on a multiprocessor.
+const BLOCKS: usize = 4;
 const THREADS: u32 = 256;
 
 /// Rows of channels, which are normalised over slices of rows.
@@ -40,21 +40,21 @@ impl Channels {
     }
 
     /// How many rows a block sums: all rows of an image, or some.
-    fn slice(self) -> usize {
-        let most = (BLOCKS / self.width.div_ceil(CHANNELS)).max(1);
+    fn slice(self, gpu: &Gpu) -> usize {
+        let most = (gpu.blocks(BLOCKS) / self.width.div_ceil(CHANNELS)).max(1);
         let some = self.rows.div_ceil(most).max(SLICE);
         self.groups.map_or(some, |groups| groups.pixels)
     }
 
     /// How many slices the rows have: of group norm, images.
-    pub(crate) fn slices(self) -> usize {
-        self.rows.div_ceil(self.slice())
+    pub(crate) fn slices(self, gpu: &Gpu) -> usize {
+        self.rows.div_ceil(self.slice(gpu))
     }
 
     /// The grid of sums over rows.
-    fn summing_grid(self) -> Grid {
+    fn summing_grid(self, gpu: &Gpu) -> Grid {
         Grid {
-            blocks: [self.slices() as u32, self.width.div_ceil(CHANNELS) as u32, 1],
+            blocks: [self.slices(gpu) as u32, self.width.div_ceil(CHANNELS) as u32, 1],
             threads: THREADS,
             shared: 0,
         }
@@ -70,16 +70,16 @@ impl Channels {
     pub(crate) fn write_stats(self, gpu: &Gpu, stats: &Tensor, input: &Tensor, epsilon: f32) -> Result<()> {
         let (partials, dtype) = (self.partials(gpu)?, input.dtype());
         let is_each = u32::from(self.groups.is_some());
-        let args = args![&partials, input, self.rows, self.width, self.slice(), is_each];
-        gpu.launch(kernel!(dtype, "channel_moments"), self.summing_grid(), &args)?;
+        let args = args![&partials, input, self.rows, self.width, self.slice(gpu), is_each];
+        gpu.launch(kernel!(dtype, "channel_moments"), self.summing_grid(gpu), &args)?;
         match self.groups {
             None => {
-                let args = args![stats, &partials, input, self.rows, self.slices()];
+                let args = args![stats, &partials, input, self.rows, self.slices(gpu)];
                 gpu.launch(kernel!(dtype, "batch_moments"), Grid::row(self.width, 128), &args)
             }
             Some(Groups { count, pixels }) => {
                 let args = args![stats, &partials, input, pixels, self.width, count, epsilon];
-                gpu.launch(kernel!(dtype, "group_moments"), Grid::row(self.slices() * count, 32), &args)
+                gpu.launch(kernel!(dtype, "group_moments"), Grid::row(self.slices(gpu) * count, 32), &args)
             }
         }
     }
@@ -92,14 +92,14 @@ impl Channels {
             None => (0, 1, 1),
             Some(groups) => (2 * groups.count, width / groups.count, 2_usize),
         };
-        let slice = self.slice();
+        let slice = self.slice(gpu);
         let args = args![&partials, grad, input, stats, rows, width, slice, of_slice, of_group, step];
-        gpu.launch(kernel!(grad.dtype(), "channel_slopes"), self.summing_grid(), &args)?;
+        gpu.launch(kernel!(grad.dtype(), "channel_slopes"), self.summing_grid(gpu), &args)?;
         Ok(partials)
     }
 
     /// Memory for two `f64` sums of each channel and slice.
     fn partials(self, gpu: &Gpu) -> Result<Memory> {
-        gpu.memory_of(self.slices() * 2 * self.width * 8)
+        gpu.memory_of(self.slices(gpu) * 2 * self.width * 8)
     }
 }

@@ -98,7 +98,7 @@ impl GroupNorm {
         let (of, groups) = self.images(count, image);
         let (at, weight) = (grad.at_mut(gpu)?, self.weight.weights().value());
         let partials = of.slopes(gpu, grad, input, stats)?;
-        let (images, width, Groups { count, pixels }) = (of.slices(), of.width, groups);
+        let (images, width, Groups { count, pixels }) = (of.slices(gpu), of.width, groups);
         let by = gpu.memory_of(images * count * 2 * 4)?;
         let of_images = gpu.memory_of(images * 2 * width * 4)?;
         let args = args![&of_images, &by, &partials, stats, weight, pixels, width, count];

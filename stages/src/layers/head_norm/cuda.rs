@@ -1,11 +1,11 @@
 //! RMSNorm of heads.
 
-use crate::cuda::Grid;
+use crate::cuda::{Gpu, Grid};
 
 /// The most threads of a block.
 const THREADS: usize = 256;
-/// The most blocks that sum gradients of gains: two for each of the 132 multiprocessors of an H200.
-const MOST_BLOCKS: usize = 264;
+/// The most blocks on a multiprocessor that sum gradients of gains.
+const BLOCKS: usize = 2;
 
 /// The rows of tokens: query heads, key heads and as many value heads.
 #[derive(Clone, Copy, Debug)]
@@ -48,12 +48,13 @@ impl HeadRows {
         (THREADS / self.lanes()).min((8 * THREADS / self.width).max(1))
     }
 
-    /// The grid of sums over heads. It depends only on the sizes, so every device adds in the same order.
-    pub(crate) fn summing_grid(self) -> Grid {
+    /// The grid of sums over heads. It depends only on the sizes and the kind of GPU, so every device of a
+    /// kind adds in the same order.
+    pub(crate) fn summing_grid(self, gpu: &Gpu) -> Grid {
         let heads = self.tokens * (self.queries + self.keys);
         let (groups, lanes) = (self.at_once(), self.lanes());
         Grid {
-            blocks: [heads.div_ceil(groups).min(MOST_BLOCKS) as u32, 1, 1],
+            blocks: [heads.div_ceil(groups).min(gpu.blocks(BLOCKS)) as u32, 1, 1],
             threads: (groups * lanes) as u32,
             shared: (groups * 2 * self.width * size_of::<f32>()) as u32,
         }

@@ -126,7 +126,7 @@ impl HeadNorm {
         weight_grads: Ptr,
     ) -> Result<()> {
         let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
-        let grid = rows.summing_grid();
+        let grid = rows.summing_grid(gpu);
         let blocks = grid.blocks[0] as usize;
         let partials = gpu.memory_of(blocks * 2 * width * size_of::<f32>())?;
         let args = args![grad, &partials, input, stats, query, key, tokens, queries, keys, width, lanes];

@@ -33,6 +33,6 @@ pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor, apart: Option<&
 
 /// Adds the sum of all rows to a row.
 fn add_columns(gpu: &Gpu, sums: Matrix, of: Matrix) -> Result<()> {
-    let scratch = gpu.memory_of(Gpu::column_sums_scratch(of.rows, of.columns))?;
+    let scratch = gpu.memory_of(gpu.column_sums_scratch(of.rows, of.columns))?;
     gpu.add_column_sums(of.dtype, sums.at, of.at, of.rows, of.columns, scratch.at())
 }

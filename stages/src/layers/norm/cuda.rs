@@ -1,16 +1,15 @@
 //! Norms of rows.
 
-use crate::cuda::Grid;
 use crate::cuda::launch::kernel;
+use crate::cuda::{Gpu, Grid};
 use crate::device::DType;
 
 /// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds:
 /// with eight numbers a thread, and with 16.
 const WIDEST_OF_WARP: usize = 1024;
 const WIDEST_OF_BLOCK: [usize; 2] = [4096, 8192];
-/// The most blocks, and so the most partial sums of weight gradients: two blocks for each of the 132
-/// multiprocessors of an H200.
-const MOST_BLOCKS: usize = 264;
+/// The most blocks on a multiprocessor. A block makes one of the parts of the sums for weight gradients.
+const BLOCKS: usize = 2;
 /// The most threads in a block.
 const THREADS: usize = 512;
 /// The warps of a block, if each warp has a row of its own.
@@ -49,15 +48,16 @@ impl Rows {
     }
 
     /// The grid of the forward pass.
-    pub(crate) fn grid(self) -> Grid {
+    pub(crate) fn grid(self, gpu: &Gpu) -> Grid {
         match self.form() {
             Form::Narrow => Grid::row(self.count.div_ceil(WARPS), 32 * WARPS as u32),
-            _ => self.summing_grid(),
+            _ => self.summing_grid(gpu),
         }
     }
 
-    /// The grid of sums over rows. It depends only on the sizes, so every device adds in the same order.
-    pub(crate) fn summing_grid(self) -> Grid {
+    /// The grid of sums over rows. It depends only on the sizes and the kind of GPU, so every device of a
+    /// kind adds in the same order.
+    pub(crate) fn summing_grid(self, gpu: &Gpu) -> Grid {
         let (rows, threads) = match self.form() {
             Form::Narrow => (WARPS, 32 * WARPS),
             Form::Middle(parts) => {
@@ -67,7 +67,7 @@ impl Rows {
             }
             Form::Wide => (1, 1024),
         };
-        Grid::row(self.count.div_ceil(rows).min(MOST_BLOCKS), threads as u32)
+        Grid::row(self.count.div_ceil(rows).min(gpu.blocks(BLOCKS)), threads as u32)
     }
 
     /// The kernel of backward. It overwrites the output gradient with the input gradient, and adds `onto`,

@@ -151,7 +151,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         let (at, [gain, _]) = (grad.at_mut(gpu)?, self.at());
         for (slot, places) in self.sharding.groups_of_rows(all) {
             let rows = Rows { count: places.len(), width };
-            let grid = rows.summing_grid();
+            let grid = rows.summing_grid(gpu);
             let blocks = grid.blocks[0] as usize;
             let partials = gpu.memory_of(blocks * 2 * width * 4)?;
             let row = |at: Ptr| at.offset(places.start * width * dtype.bytes());
@@ -180,7 +180,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         if let Some(gpu) = input.gpu()? {
             let ([gain, shift], rows) = (self.at(), self.rows(&input));
             let args = args![&output, &stats, &input, gain, shift, rows.count, rows.width];
-            gpu.launch(rows.again_kernel(input.dtype()), rows.grid(), &args)?;
+            gpu.launch(rows.again_kernel(input.dtype()), rows.grid(&gpu), &args)?;
         } else {
             let (gain, shift) = self.values();
             in_format!(input.dtype(), N => {
@@ -251,7 +251,7 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
         if let Some(gpu) = input.gpu()? {
             let ([gain, shift], rows) = (self.at(), self.rows(&input));
             let args = args![&output, &stats, &input, gain, shift, rows.count, rows.width, self.epsilon];
-            gpu.launch(rows.forward_kernel(input.dtype()), rows.grid(), &args)?;
+            gpu.launch(rows.forward_kernel(input.dtype()), rows.grid(&gpu), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }
         let (gain, shift) = self.values();
