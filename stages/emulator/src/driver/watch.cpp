@@ -23,10 +23,23 @@ static unsigned char *shadow(size_t bytes) {
     return (unsigned char *)start;
 }
 
+// Of the kernel that runs, or null.
+static const PwWatch *watch_now;
+
 void begin_watch(PwModule *module) {
+    watch_now = nullptr;
     if (!module->watch || !pw_watches()) return;
     static unsigned char *fine = shadow(ADDRESSES / 2), *pages = shadow(ADDRESSES / PAGE);
     *module->watch = {(unsigned long)addresses(), ADDRESSES, fine, pages};
+    watch_now = module->watch;
+}
+
+void watch_read(CUdeviceptr start, size_t bytes) {
+    if (!watch_now || start - watch_now->start >= watch_now->bytes) return;
+    for (size_t at = start - watch_now->start; at < start - watch_now->start + bytes; at += 2) {
+        watch_now->fine[at / 2] |= PW_READS;
+        watch_now->pages[at / PAGE] = 1;
+    }
 }
 
 struct Range {

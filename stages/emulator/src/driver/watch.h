@@ -12,3 +12,5 @@ struct PwModule;
 /// Before a kernel runs, and after it: then its accesses are checked, as accesses of the running work.
 void begin_watch(PwModule *module);
 void end_watch(PwModule *module);
+/// The kernel that runs reads these bytes, by what its compiler does not see.
+void watch_read(CUdeviceptr start, size_t bytes);
