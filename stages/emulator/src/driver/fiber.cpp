@@ -1,10 +1,11 @@
 // Runs a block's threads as fibers on one thread of the host. Each runs until a barrier, an exchange with its
-// warp, something else to wait for, or its end. Threads run in order, but in reverse order in every other block, so that a missing
-// barrier shows. PIPEWRIGHT_EMULATOR_BACKWARDS reverses all of this, and the order of the blocks.
+// warp, something else to wait for, or its end. Threads run in order, but in reverse order in every other block,
+// so that a missing barrier shows. PIPEWRIGHT_EMULATOR_BACKWARDS reverses all of this, and the order of the blocks.
 #include "../kernel/abi.h"
 #include "../hopper/hopper.h"
 #include "driver.h"
 #include "fiber.h"
+#include "watch.h"
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -103,6 +104,7 @@ static void resume(Fiber &fiber) {
     module_now->state->thread = {fiber.thread % x, fiber.thread / x % y, fiber.thread / x / y};
     fiber.at = At::Ready;
     fiber_now = &fiber;
+    watch_thread(fiber.thread);
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
     if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     if (fiber.at != At::End) return;
@@ -255,7 +257,7 @@ static void run_block(unsigned threads, bool backwards) {
             for (Fiber &fiber : fibers)
                 if (fiber.at == At::Barrier) fiber.at = At::Ready;
             waiting = 0;
-        } else if (!any && complaint.empty()) {
+        } else if (!any && complaint.empty() && !end_loads()) {
             complaint = stuck();
         }
     }

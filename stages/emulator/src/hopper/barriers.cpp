@@ -15,7 +15,7 @@ struct Barrier {
     unsigned phase = 0;
     // Whether a thread has seen the end of the phase before, and whether loads may use the barrier.
     bool seen = true, fenced = false;
-    unsigned maker;
+    unsigned maker, waiting = 0;
     std::vector<Load> loads = {};
 };
 static std::map<unsigned, Barrier> &barriers = *new std::map<unsigned, Barrier>;
@@ -75,30 +75,33 @@ void begin_load(unsigned at, const Load &load) {
             if (load.to < before.to + before.tensor.box_bytes() && before.to < end)
                 give_up(text("tensor_load to %u: nobody has waited for the load to %u before it", load.to,
                              before.to));
-    memset(shared_at(load.to, load.tensor.box_bytes(), "tensor_load"), 0xff, load.tensor.box_bytes());
+    memset(fenced_at(load.to, load.tensor.box_bytes(), "tensor_load"), 0xff, load.tensor.box_bytes());
     barrier.loads.push_back(load);
 }
 
-// Loads end when somebody waits. Until then the target holds NaN. So a test finds a kernel that reads too
-// early, or that loads over what others still read.
-static bool has_ended(Barrier &barrier, unsigned parity) {
-    if ((barrier.phase & 1) == parity) {
+// Loads end when somebody waits for them and nobody can go on. Until then the target holds NaN. So a test finds
+// a kernel that reads too early, or that loads over what others still read.
+bool end_loads() {
+    for (auto &[at, barrier] : barriers) {
+        if (!barrier.waiting || barrier.loads.empty()) continue;
         for (const Load &load : barrier.loads) land(load), barrier.bytes -= load.tensor.box_bytes();
-        bool landed = !barrier.loads.empty();
         barrier.loads.clear();
-        if (landed) settle(barrier);
+        settle(barrier);
+        return true;
     }
-    return (barrier.phase & 1) != parity;
+    return false;
 }
 
 void barrier_wait(unsigned at, unsigned parity) {
     Barrier &barrier = barrier_at(at, "barrier_wait");
     if (parity > 1) give_up(text("barrier_wait: parity %u", parity));
-    wait_until([&] { return has_ended(barrier, parity); },
+    barrier.waiting++;
+    wait_until([&] { return (barrier.phase & 1) != parity; },
                [&] {
                    return text("at the barrier at %u for phase %u, to which %u arrivals and %ld bytes are to come",
                                at, barrier.phase, barrier.pending, barrier.bytes);
                });
+    barrier.waiting--;
     barrier.seen = true;
 }
 

@@ -11,8 +11,14 @@ void begin_hopper(PwModule *module, unsigned threads, unsigned shared);
 /// What a block has begun and not waited for, when all its threads have returned; or nothing.
 std::string left_undone();
 
+/// No thread can go on: ends loads that a thread waits for. False if there are none.
+bool end_loads();
+
 /// Dynamic shared memory at an offset. Fails the launch if the bytes are not all of the block's.
 unsigned char *shared_at(uint64_t offset, uint64_t bytes, const char *what);
+/// The same for what is no access of the thread itself. If kernels tell their accesses, fails the launch if
+/// a thread wrote there, and no fence came since.
+unsigned char *fenced_at(uint64_t offset, uint64_t bytes, const char *what);
 /// Where the bytes of an address are in rows of so many bytes that are swizzled (16: they are not).
 static inline uint64_t swizzled(uint64_t address, uint64_t row) {
     return address ^ (address >> 7 & (row / 16 - 1)) << 4;

@@ -18,7 +18,8 @@ struct Layout {
 static Layout decode(uint64_t descriptor, const char *what) {
     // The bits that have no meaning.
     const uint64_t UNUSED = 3ull << 14 | 3ull << 30 | 7ull << 46 | 0x3ffull << 52;
-    if (descriptor & UNUSED) give_up(text("wgmma: descriptor %lx of %s has bits without a meaning", descriptor, what));
+    if (descriptor & UNUSED)
+        give_up(text("wgmma: descriptor %lx of %s has bits without a meaning", descriptor, what));
     if (descriptor >> 49 & 7)
         give_up(text("wgmma: descriptor %lx of %s has a base offset; here patterns are aligned", descriptor, what));
     static const uint64_t ROWS[] = {16, 128, 64, 32};
@@ -36,8 +37,8 @@ static void check_patterns(const Layout &layout, const char *what, bool along_ro
     uint64_t within = layout.start % layout.pattern(), numbers = layout.row / 2;
     uint64_t used = 2 * (along_rows ? std::min<uint64_t>(rows, numbers) : 16);
     if (within + used > layout.row)
-        give_up(text("wgmma: start %lu of %s: its pattern does not begin at a multiple of %lu bytes, or its row has "
-                     "no %lu bytes more",
+        give_up(text("wgmma: start %lu of %s: its pattern does not begin at a multiple of %lu bytes, or its row "
+                     "has no %lu bytes more",
                      layout.start, what, layout.pattern(), used));
     if (along_rows && rows > numbers) must_be_whole(layout.leading, "leading dimension");
     if (along_rows || rows > 8) must_be_whole(layout.stride, "stride dimension");
@@ -63,7 +64,7 @@ std::vector<uint16_t> read_matrix(uint64_t descriptor, const char *what, bool al
         for (unsigned k = 0; k < 16; k += along_rows ? 1 : 8) {
             uint64_t address = layout.start + offset_of(layout, along_rows, first + r, k);
             uint16_t eight[8];
-            memcpy(eight, shared_at(swizzled(address, layout.row), 16, what), 16);
+            memcpy(eight, fenced_at(swizzled(address, layout.row), 16, what), 16);
             for (unsigned i = 0; i < 8; i++) numbers[along_rows ? (r + i) * 16 + k : r * 16 + k + i] = eight[i];
         }
     return numbers;

@@ -110,4 +110,5 @@ void land(const Load &load) {
     unsigned char *shared = shared_at(0, 0, "");
     for (uint64_t row = 0; row < load.tensor.box_bytes() / 2 / load.tensor.box[0]; row++)
         land_row(load, row, shared);
+    watch_landed(load.to, load.tensor.box_bytes());
 }

@@ -114,7 +114,8 @@ static Part take_registers(Warp &warp, const PwStep &step) {
     if (!is_local(step.sum, count * sizeof *step.sum)) give_up("wgmma: its accumulators are no local variable");
     Part part = {step.sum, step.left_registers, {}, {}};
     if (step.left_registers) {
-        if (!is_local(step.left_registers, sizeof part.left)) give_up("wgmma: the left matrix is no local variable");
+        if (!is_local(step.left_registers, sizeof part.left))
+            give_up("wgmma: the left matrix is no local variable");
         check_unchanged(warp, lane, step.left_registers, sizeof part.left, "the left matrix");
         memcpy(part.left, step.left_registers, sizeof part.left);
     }
@@ -194,7 +195,8 @@ static void finish(Warp &warp, Product &product) {
     for (unsigned lane = 0; lane < WARP; lane++) {
         Part &part = product.parts[lane];
         if (part.left_registers && memcmp(part.left_registers, part.left, sizeof part.left) != 0)
-            give_up(text("lane %u changed its registers of the left matrix of a wgmma before the wait for it", lane));
+            give_up(text("lane %u changed its registers of the left matrix of a wgmma before the wait for it",
+                         lane));
         for (unsigned i = 0; i < columns / 2; i++)
             sums[row_of(lane, i) * columns + column_of(lane, i)] = step.add ? part.before[i] : 0;
     }

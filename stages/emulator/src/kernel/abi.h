@@ -63,10 +63,12 @@ struct PwArgument {
     unsigned long class_bytes;
 };
 
-/// Marks of memory that a kernel has used: a byte for two bytes, and one for 4096 bytes.
+/// Marks of memory that a kernel has used: a byte for two bytes, and one for 4096 bytes. And who wrote each
+/// byte of dynamic shared memory when: `writer` is the thread that runs, and the time.
 struct PwWatch {
     unsigned long start, bytes;
     unsigned char *fine, *pages;
+    unsigned long *shared_writers, writer;
 };
 
 struct PwKernel {
