@@ -1,5 +1,5 @@
-//! The instructions of Hopper against plain loops. Where numbers are in shared memory is written down here from
-//! the tables of NVIDIA's manual (PTX ISA, "Swizzling Modes" and "Canonical Layouts").
+//! The instructions of Hopper against plain loops. Where numbers are in shared memory is written down here
+//! from the tables of NVIDIA's manual (PTX ISA, "Swizzling Modes" and "Canonical Layouts").
 
 use std::ffi::c_void;
 use std::ptr::from_mut;
@@ -285,8 +285,8 @@ const ROLES: &str = r#"
 typedef unsigned long long u64;
 // Row blocks of a matrix times one matrix, by a warpgroup that loads and two that multiply in turn. A ring of
 // two places holds 64 columns of both matrices.
-extern "C" __global__ void roles(const __grid_constant__ TensorMap left, const __grid_constant__ TensorMap right,
-                                 unsigned steps, float *sum) {
+extern "C" __global__ void roles(const __grid_constant__ TensorMap left,
+                                 const __grid_constant__ TensorMap right, unsigned steps, float *sum) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const unsigned PLACE = 32768, barriers = 2 * PLACE;
     if (threadIdx.x == 0) {
