@@ -119,7 +119,7 @@ const PRODUCTS: &str = r#"
 typedef unsigned long long u64;
 struct Arguments {
     const uint4 *image;
-    unsigned quads;
+    u64 quads;
     const unsigned *fragments;
     u64 left[4], right[4];
     float *sum;
@@ -147,10 +147,11 @@ PRODUCT(128, false, false) PRODUCT(128, false, true) PRODUCT(128, true, false) P
 PRODUCT(24, false, false) PRODUCT(24, false, true)
 "#;
 
+/// Without gaps, because what is in them may look like an address.
 #[repr(C)]
 struct Arguments {
     image: CUdeviceptr,
-    quads: u32,
+    quads: u64,
     fragments: CUdeviceptr,
     left: [u64; 4],
     right: [u64; 4],
@@ -175,7 +176,7 @@ fn check(columns: usize, swizzle: usize, along_k: bool, in_registers: bool) {
     let stream = stream();
     let mut with = Arguments {
         image: upload(&image, stream),
-        quads: (image.len() / 8) as u32,
+        quads: (image.len() / 8) as u64,
         fragments: upload(&fragments, stream),
         left: [0, 1, 2, 3].map(|step| of_left.descriptor(step)),
         right: [0, 1, 2, 3].map(|step| of_right.descriptor(step)),

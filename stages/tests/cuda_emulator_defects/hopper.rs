@@ -9,7 +9,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUresult, CUtensorMap};
 use emulator::answer;
 
 use crate::addresses::{ADDRESSES, watched};
-use crate::driver::{download, tensor_map, upload};
+use crate::driver::{compile, download, tensor_map, upload};
 use crate::machine::{Machine, allocate, fill, kernel, stream};
 
 /// Waits for what the device has to do.
@@ -22,6 +22,7 @@ fn run<A>(machine: &Machine, name: &str, with: A, threads: u32) -> String {
     let (mut with, here) = (with, stream());
     let arguments: &mut [*mut c_void] = &mut [from_mut(&mut with).cast()];
     let kernel = kernel(KERNELS, name);
+    answer("pw_failed_launch");
     // SAFETY: this is the kernel's argument.
     unsafe { result::launch_kernel(kernel, (1, 1, 1), (threads, 1, 1), 40 << 10, here, arguments) }
         .expect("a launch");
@@ -84,6 +85,7 @@ extern "C" __global__ void fences(unsigned defect) {
     wgmma_commit();
     if (defect != 8) wgmma_wait<0>();
     if (defect == 9) wgmma_fence(), wgmma<64, false>(other, left, matrix(RIGHT), false), wgmma_wait<0>();
+    if (defect == 10) wgmma<64, false>(*(float (*)[32])shared, left, matrix(RIGHT), false);
 }
 
 extern "C" __global__ void together(unsigned defect) {
@@ -176,12 +178,15 @@ extern "C" __global__ void names(unsigned defect) {
     if (defect == 4) named_barrier(3, 100);
     if (defect == 5) named_barrier(0, 128);
     if (defect == 6) named_barrier(3 + threadIdx.x % 2, 128);
+    if (defect == 7 && warp == 3) named_arrive(3, 128), named_arrive(3, 128);
+    if (defect == 8 && threadIdx.x % 2) named_arrive(3, 128);
+    if (defect == 8) __shfl_sync(0xffffffffu, 1.0, 0);
 }
 
 struct Loads {
     TensorMap map;
     float *seen;
-    unsigned defect;
+    u64 defect, none[6];
 };
 extern "C" __global__ void loads(const __grid_constant__ Loads with) {
     const unsigned defect = with.defect, bytes = 8192;
@@ -209,12 +214,13 @@ extern "C" __global__ void loads(const __grid_constant__ Loads with) {
     if (defect == 18) barrier_wait(BARRIER, 1);
     if (defect == 19 && first) tensor_prefetch(*(const TensorMap *)shared);
     if (defect == 20 && first) barrier_init(BARRIER + 20, 1);
+    if (defect == 21 && first) barrier_expect(BARRIER, 1 << 20);
 }
 "#;
 
 #[test]
 fn registers_of_a_product_are_fenced_and_left_alone() {
-    let defects: [&[&str]; 10] = [
+    let defects: [&[&str]; 11] = [
         &[],
         &["no wgmma_fence before the first"],
         &["lane", "changed its registers of the left matrix", "before the wait"],
@@ -225,6 +231,7 @@ fn registers_of_a_product_are_fenced_and_left_alone() {
         &["those of another shape"],
         &["has not waited for all its wgmma"],
         &["has not waited for all its wgmma"],
+        &["its accumulators are no local variable"],
     ];
     find("fences", 128, |defect| defect, &defects);
 }
@@ -295,8 +302,24 @@ fn stores_to_shared_memory_are_fenced() {
 }
 
 #[test]
+fn numbers_of_registers_and_columns_are_those_of_the_instructions() {
+    if Machine::alone().is_none() {
+        return;
+    }
+    for (call, why) in [
+        ("registers_more<20>()", "setmaxnreg takes multiples of 8 from 24 to 256"),
+        ("registers_fewer<100>()", "setmaxnreg takes multiples of 8 from 24 to 256"),
+        ("float x[6]; wgmma<12, false>(x, 0, 0, true)", "wgmma takes multiples of 8 columns"),
+    ] {
+        let source = format!("extern \"C\" __global__ void wrong() {{ {call}; }}");
+        let log = compile(&source, &[]).expect_err("there is no such instruction");
+        assert!(log.contains(why), "{log}");
+    }
+}
+
+#[test]
 fn warps_meet_at_a_barrier_with_a_number() {
-    let defects: [&[&str]; 7] = [
+    let defects: [&[&str]; 9] = [
         &[],
         &["named barrier 1: 64 threads, and others say 128"],
         &["for ever", "0..63 at named barrier 1"],
@@ -304,15 +327,25 @@ fn warps_meet_at_a_barrier_with_a_number() {
         &["named barrier 3: 100 threads, of 128"],
         &["named barrier 0: 1 to 15 are free"],
         &["threads of a warp are at named barriers"],
+        &["named barrier 3: warp 3 arrives twice in a turn"],
+        &["for ever", "1..1 at a named barrier, with its warp; 2..2 at a warp operation"],
     ];
     find("names", 128, |defect| defect, &defects);
 }
 
+/// Without gaps, because what is in them may look like an address.
 #[repr(C)]
 struct Loads {
     map: CUtensorMap,
     seen: CUdeviceptr,
-    defect: u32,
+    defect: u64,
+    none: [u64; 6],
+}
+
+impl Loads {
+    fn new(map: CUtensorMap, seen: CUdeviceptr, defect: u32) -> Self {
+        Self { map, seen, defect: defect.into(), none: [0; 6] }
+    }
 }
 
 /// 32 rows of 64 numbers that are 1, of which a load takes two times 32.
@@ -329,9 +362,9 @@ fn loads_and_barriers_are_used_as_they_must_be() {
     let with = |defect| {
         let seen = allocate(64, stream());
         wait();
-        Loads { map, seen, defect }
+        Loads::new(map, seen, defect)
     };
-    let defects: [&[&str]; 21] = [
+    let defects: [&[&str]; 22] = [
         &[],
         &["there is no barrier at 32768"],
         &["for ever: 0..63 at the barrier at 32768 for phase 0, to which 1 arrivals and 0 bytes are to come"],
@@ -356,6 +389,7 @@ fn loads_and_barriers_are_used_as_they_must_be() {
         &["for ever", "phase 1, to which 1 arrivals"],
         &["this is no map that cuTensorMapEncodeTiled made"],
         &["barrier_init: 32788 is not a multiple of 8"],
+        &["the barrier at 32768 expects 1048576 bytes, at most 1048575"],
     ];
     find("loads", 64, with, &defects);
 }
@@ -366,7 +400,7 @@ fn bytes_that_nobody_has_waited_for_are_nan() {
     let ((_, map), seen) = (ones(), allocate(64, stream()));
     wait();
     for (defect, early) in [(0, false), (13, true)] {
-        assert_eq!(run(&machine, "loads", Loads { map, seen, defect }, 64), "");
+        assert_eq!(run(&machine, "loads", Loads::new(map, seen, defect), 64), "");
         let seen: Vec<f32> = download(seen, 64, stream());
         assert!(seen.iter().all(|x| x.is_nan() == early && (early || x.to_bits() == 0x3f80_3f80)));
     }
@@ -398,7 +432,7 @@ fn write_beside_a_load(machine: &Machine, second_half: bool) {
     let ((numbers, _), seen, here, there) = (ones(), allocate(64, stream()), stream(), stream());
     wait();
     let map = tensor_map(numbers, [64, 64, 1, 1], [128, 8192, 8192], [64, 32, 2, 1]).expect("a map");
-    let mut with = Loads { map, seen, defect: 0 };
+    let mut with = Loads::new(map, seen, 0);
     let arguments: &mut [*mut c_void] = &mut [from_mut(&mut with).cast()];
     // SAFETY: this is the kernel's argument.
     unsafe {

@@ -120,9 +120,11 @@ static void barrier() {
     pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
 }
 
-// Completes the exchange of the lanes in `mask` if all of them that have not returned have reached it. A lane
-// that has returned gives NaN.
-static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
+// Completes the exchange of a lane with those in its mask if all of them that have not returned have reached it.
+// A lane that has returned gives NaN.
+static bool exchanged(const Fiber &fiber) {
+    unsigned first = fiber.thread / WARP * WARP, mask = fiber.mask, bytes = fiber.bytes;
+    bool meeting = fiber.meets;
     Fiber *lanes = &fibers[first];
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
     static char gathered[WARP * MOST_BYTES];
@@ -131,7 +133,8 @@ static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
             memset(gathered + lane * bytes, 0xFF, bytes);
             continue;
         }
-        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes)
+        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes ||
+            (lanes[lane].meets != nullptr) != meeting)
             return false;
         memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
     }
@@ -150,7 +153,7 @@ static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes)
     if (!(mask >> lane & 1)) complaint = "a lane that is not in the mask of its own warp operation";
     fiber->mask = mask, fiber->bytes = bytes, fiber->mine = mine, fiber->all = all;
     fiber->at = At::Exchange;
-    if (complaint.empty() && exchanged(fiber->thread - lane, mask, bytes)) return;
+    if (complaint.empty() && exchanged(*fiber)) return;
     pw_switch(&fiber->stack_pointer, scheduler_stack_pointer);
 }
 
@@ -213,7 +216,7 @@ static bool run_warp(unsigned first, bool backwards) {
         again = false;
         for (unsigned i = 0; i < count && complaint.empty(); i++) {
             Fiber &fiber = fibers[first + (backwards ? count - 1 - i : i)];
-            if (fiber.at == At::Exchange) exchanged(first, fiber.mask, fiber.bytes);
+            if (fiber.at == At::Exchange) exchanged(fiber);
             if (fiber.at == At::Wait && (*fiber.ready)()) fiber.at = At::Ready;
             if (fiber.at != At::Ready && fiber.at != At::Start) continue;
             resume(fiber);

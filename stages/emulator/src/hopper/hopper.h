@@ -26,7 +26,7 @@ static inline uint64_t swizzled(uint64_t address, uint64_t row) {
 
 // Products of warpgroups
 void step(const PwStep *step);
-void begin_warpgroups(unsigned threads);
+void begin_warpgroups();
 std::string products_undone();
 
 // Barriers

@@ -13,7 +13,7 @@ const PwHopper HOPPER = {step,         barrier_init,  barrier_init_fence, barrie
 
 void begin_hopper(PwModule *module, unsigned threads, unsigned shared) {
     module_now = module, shared_bytes = shared;
-    begin_warpgroups(threads);
+    begin_warpgroups();
     begin_barriers();
     watch_block(threads, shared);
 }

@@ -49,9 +49,21 @@ static std::vector<Warp> &warps = *new std::vector<Warp>;
 // What each warpgroup has executed so far.
 static std::vector<std::vector<PwStep>> &executed = *new std::vector<std::vector<PwStep>>;
 
-void begin_warpgroups(unsigned threads) {
-    warps.assign((threads + WARP - 1) / WARP, Warp{});
-    executed.assign(warps.size() / WARPS_OF_GROUP, {});
+void begin_warpgroups() {
+    warps.clear();
+    executed.clear();
+}
+
+// Of the calling thread. Most kernels have none.
+static Warp &my_warp(const char *what) {
+    unsigned threads = threads_of_block();
+    if (threads % (WARP * WARPS_OF_GROUP))
+        give_up(text("%s: a block of %u threads is no whole warpgroups", what, threads));
+    if (warps.empty()) {
+        warps.resize(threads / WARP);
+        executed.resize(warps.size() / WARPS_OF_GROUP);
+    }
+    return warps[this_thread() / WARP];
 }
 
 static const char *name_of(PwStepKind kind) {
@@ -99,8 +111,9 @@ static bool overlap(const float *one, unsigned columns, const float *other, unsi
 static bool continues(const Warp &warp, const PwStep &step) {
     bool found = false;
     for (const Product &before : warp.products) {
-        if (!overlap(step.sum, step.number, before.parts[this_thread() % WARP].sum, before.step.number)) continue;
-        if (step.number != before.step.number)
+        const float *sum = before.parts[this_thread() % WARP].sum;
+        if (!overlap(step.sum, step.number, sum, before.step.number)) continue;
+        if (step.number != before.step.number || step.sum != sum)
             give_up("wgmma: its accumulators are those of another shape, which nobody has waited for");
         found = true;
     }
@@ -249,9 +262,7 @@ static void check_same(unsigned index, const PwStep &step) {
 
 void step(const PwStep *step) {
     unsigned index = this_thread() / WARP, lane = this_thread() % WARP;
-    if (index / WARPS_OF_GROUP >= executed.size() || threads_of_block() % (WARP * WARPS_OF_GROUP))
-        give_up(text("%s: a block of %u threads is no whole warpgroups", name_of(step->kind), threads_of_block()));
-    Warp &warp = warps[index];
+    Warp &warp = my_warp(name_of(step->kind));
     Mine mine = {*step, {}};
     if (step->kind == PW_FENCE)
         warp.at_fence[lane].assign((char *)__builtin_frame_address(0), end_of_locals(this_thread()));
@@ -276,7 +287,7 @@ std::string products_undone() {
     for (size_t i = 0; i < warps.size(); i++) {
         if (!warps[i].products.empty())
             return text("warp %zu has returned, and has not waited for all its wgmma", i);
-        if (i / WARPS_OF_GROUP < executed.size() && warps[i].steps != executed[i / WARPS_OF_GROUP].size())
+        if (warps[i].steps != executed[i / WARPS_OF_GROUP].size())
             return text("warp %zu executes %zu instructions of its warpgroup, another warp %zu", i,
                         warps[i].steps, executed[i / WARPS_OF_GROUP].size());
     }
