@@ -315,6 +315,15 @@ resnet() {
     --peer-library-path "$PEER_LIBRARY_PATH"
 }
 
+# Llama-3.2-1B's and Qwen3-0.6B's sizes beside transformers.
+llama() {
+  if ! LD_LIBRARY_PATH=$PEER_LIBRARY_PATH "$PYTHON" -c 'import torch, transformers; assert torch.cuda.is_available()' 2>/dev/null; then
+    echo "skipped: no transformers to compare with: $PYTHON has none with a GPU (PYTHON=...)"
+    return
+  fi
+  "$PYTHON" benches/gpu/llama.py "$bin/pipewright" --rounds 1 --seconds $((limit - 40)) --peer-library-path "$PEER_LIBRARY_PATH"
+}
+
 guesses_on_a_gpu() {
   part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_layers" attention_gives_the_same_bits
   part 'guesses: training' 120 guess train
@@ -332,6 +341,7 @@ tests_on_a_gpu() {
 
 more_on_a_gpu() {
   part 'a step as predicted by measured costs' 60 predicted
+  part 'benchmark: Llama and Qwen3 beside transformers' 300 llama
   part 'benchmark: ResNet-18 in f32' 90 resnet f32
   part 'benchmark: ResNet-18 in bf16' 90 resnet bf16
 }
@@ -383,7 +393,7 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-export -f train killed predicted sanitize benchmark resnet guess links
+export -f train killed predicted sanitize benchmark resnet llama guess links
 SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi
