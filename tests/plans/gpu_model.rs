@@ -1,7 +1,7 @@
 //! What the model of a GPU predicts, against cases computed by hand and against what was measured on an H100.
 
 use pipewright::plan::{Kernel, Work};
-use pipewright_cli::compose::UnitKernels;
+use pipewright_cli::compose::{PipelinePlan, UnitKernels};
 
 use super::*;
 
@@ -170,6 +170,10 @@ fn adapters_have_kernels_and_frozen_weights_have_none() {
     assert_eq!(kernels_called(&units, "sums of bias gradients"), [0; 3]);
     // Of four matrices in each of 12 layers.
     assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 4 * 48]);
+    // Dropout copies their input, and keeps their input gradient apart.
+    let dropped =
+        compose::gpu_kernels(&config(&[&lora[..], &["lora.dropout=0.1"]].concat())).expect("kernels");
+    assert_eq!(kernels_called(&dropped, "adapters"), [3 * 48, 4 * 48, 5 * 48]);
     assert!(units[0].backward_input.is_empty() && units[0].backward_weight.is_empty(), "{:?}", units[0]);
     assert_eq!(kernels_called(&units, "product forward"), kernels_called(&model(), "product forward"));
     let weights: usize = units.iter().map(|unit| unit.weights).sum();
@@ -239,13 +243,60 @@ fn a_llama_is_predicted_too() {
     assert!(step(config(&llama), h100()) > 0.0);
 }
 
+/// Documents of 256 tokens in sequences of up to 1,024.
+#[test]
+fn documents_take_what_their_tokens_and_pairs_take() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut paths = Vec::new();
+    for document in 0..300_u16 {
+        let path = folder.path().join(format!("{document:03}.bin"));
+        let tokens = (0..256).flat_map(|token: u16| (document + token).to_le_bytes());
+        std::fs::write(&path, tokens.collect::<Vec<_>>()).expect("a file");
+        paths.push(path.display().to_string());
+    }
+    let path = format!("data.path={paths:?}");
+    let of = |packing: &str, path: &str| {
+        let sets = [&format!("data.packing={packing}"), path, "data.validation=0"];
+        let config = config(&sets);
+        let units = compose::gpu_kernels(&config).expect("kernels");
+        let forward = units.iter().flat_map(|unit| &unit.forward);
+        let (mut rows, mut operations) = (0, 0.0);
+        for kernel in forward {
+            match kernel.work {
+                Work::Product { size, .. } => rows = rows.max(size[0]),
+                Work::Attention { operations: of_kernel, .. } => operations += of_kernel,
+                Work::Bytes(_) => {}
+            }
+        }
+        (rows, operations / (4.0 * 768.0 * 12.0), compose::plan_for(&config, h100()).expect("a plan"))
+    };
+    // A document is as long as a row has room for, and ends with a token that only has to be found.
+    let (rows, pairs, plan) = of("single", &path);
+    let tokens = plan.tokens.expect("micro-batches differ");
+    assert!((250.0 * 16.0..=256.0 * 16.0).contains(&tokens), "{tokens}");
+    assert_eq!(rows, 16 * 256);
+    assert_near(pairs, 16.0 * 256.0 * 257.0 / 2.0, 0.02, "pairs");
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    let (rows, pairs, plan) = of("apart", &path);
+    assert_eq!(rows, 16 * 1024);
+    assert_near(pairs, 4.0 * 16.0 * 256.0 * 257.0 / 2.0, 0.02, "pairs");
+    let (rows, pairs, joined) = of("joined", &path);
+    assert_eq!((rows, joined.tokens), (16 * 1024, None));
+    assert_near(pairs, 16.0 * 1024.0 * 1024.0 / 2.0, 0.02, "pairs");
+    let step = |plan: &PipelinePlan| plan.prediction.as_ref().expect("costs are known").step;
+    assert!(step(&plan) < step(&joined));
+    // Without the data, all sequences count as full.
+    let (rows, _, plan) = of("single", "data.path=nowhere.bin");
+    assert_eq!((rows, plan.tokens), (16 * 1024, None));
+    has(&plan.warnings[0], &["the data cannot be read", "nowhere.bin"]);
+}
+
 #[test]
 fn what_is_not_modelled_is_refused_by_its_key() {
     for (sets, key) in [
         (vec!["pipeline.dtype=f32"], "pipeline.dtype"),
         (vec!["model.heads=24"], "model.heads"),
         (vec!["optimizer.kind=muon"], "optimizer.kind"),
-        (vec!["lora.rank=8", "lora.dropout=0.1"], "lora.dropout"),
         (vec!["model.kind=mixtral"], "model.kind"),
     ] {
         let Ok(config) = Config::parse(

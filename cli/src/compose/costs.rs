@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pipewright::data::{Mixture, Packing};
+use pipewright::data::Packing;
 use pipewright::stages::devices::host_speed;
 use pipewright::stages::layers::rows_at_once;
 use pipewright::stages::loss::CrossEntropy;
@@ -12,9 +12,9 @@ use pipewright::stages::optimizer::Optimizer;
 use pipewright::stages::{DType, Device, Place, Recompute};
 use toml::Value;
 
+use super::mixed::{tokens, work};
 use super::model::{Sizes, estimated_counts, sizes};
 use super::offload::with_host;
-use super::opened::LOOKED_AT;
 use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
@@ -22,7 +22,7 @@ use super::{TrainingData, data, kinds_of_gpus, loss, model, optimizer};
 use crate::config::{Config, PackingBy, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
-use crate::profile::{self, Cpu, Measured, Settings, Subject, Work};
+use crate::profile::{self, Cpu, Measured, Settings, Subject};
 use pipewright::plan::{Cluster, LinkCost, ModelCosts, Reduction, ShardCost, ShardMessages};
 
 /// Bytes of a weight, and of its gradient.
@@ -32,6 +32,8 @@ const F32: f64 = 4.0;
 pub(super) struct InFile {
     pub(super) costs: ModelCosts,
     pub(super) cluster: Cluster,
+    /// The tokens of a mean micro-batch, where micro-batches differ.
+    pub(super) tokens: Option<f64>,
     /// That the costs were measured on another machine.
     pub(super) warning: Option<String>,
 }
@@ -45,7 +47,12 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
         return Ok(None);
     };
     let (measured, warning) = measured_in(config, path)?;
-    Ok(Some(InFile { cluster: measured.cluster(1), costs: costs_of(config, &measured)?, warning }))
+    Ok(Some(InFile {
+        cluster: measured.cluster(1),
+        costs: costs_of(config, &measured)?,
+        tokens: measured.tokens,
+        warning,
+    }))
 }
 
 /// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
@@ -219,43 +226,6 @@ fn subject(config: &Config, data: &TrainingData) -> Result<Subject<CrossEntropy,
         threads_per_rank: config.pipeline.threads_per_rank,
         pin: config.pipeline.pin,
     })
-}
-
-/// How the micro-batches of a mixture differ. The largest micro-batch of a usual step has the mean work of
-/// the largest ones of the first steps, and so on.
-fn work(mixture: Arc<Mixture>) -> Result<Work> {
-    let mut sorted = Vec::new();
-    for step in 0..LOOKED_AT {
-        let mut work = mixture.work(step)?;
-        work.sort_unstable();
-        sorted.push(work);
-    }
-    let first = mixture.work(0)?;
-    let all: u64 = sorted.iter().flatten().sum();
-    let mean = all as f64 / (sorted.len() * first.len()) as f64;
-    let mut usual = vec![1.0; first.len()];
-    let mut places: Vec<usize> = (0..first.len()).collect();
-    places.sort_by_key(|&place| first[place]);
-    for (rank, place) in places.into_iter().enumerate() {
-        let of_steps: u64 = sorted.iter().map(|work| work[rank]).sum();
-        usual[place] = of_steps as f64 / sorted.len() as f64 / mean;
-    }
-    let of_step = move |step| {
-        // What cannot be read now could not be read for the step either.
-        let work = mixture.work(step).map(|work| work.iter().sum::<u64>());
-        work.unwrap_or(0) as f64 / mean
-    };
-    Ok(Work { of_step: Box::new(of_step), usual })
-}
-
-/// The tokens of a mean micro-batch.
-fn tokens(config: &Config, mixture: &Mixture) -> Result<f64> {
-    let mut all = 0;
-    for step in 0..LOOKED_AT {
-        let [tokens, _] = mixture.filled(step)?;
-        all += tokens;
-    }
-    Ok(all as f64 / LOOKED_AT as f64 / f64::from(config.pipeline.micro_batches))
 }
 
 /// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone,

@@ -8,8 +8,8 @@ mod costs;
 mod data;
 mod enough_memory;
 mod held;
-mod kernels;
 mod memory;
+mod mixed;
 mod model;
 mod offload;
 mod on_gpu;
@@ -30,10 +30,11 @@ pub use costs::{
 };
 pub use data::{HeldOut, TrainingData, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
-pub use kernels::UnitKernels;
+
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, adapters, architecture, model, stages, weights};
 pub use offload::offload;
+pub use on_gpu::kernels::UnitKernels;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
 pub use pipeline::{launch, launch_with_listener, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};

@@ -246,7 +246,7 @@ impl Opened {
 }
 
 /// Whether sequences differ in their lengths, or in what they cost, and micro-batches may do so too.
-fn differs_in_length(config: &Config) -> bool {
+pub(super) fn differs_in_length(config: &Config) -> bool {
     may_differ(config) && matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)))
 }
 
@@ -276,7 +276,7 @@ pub(super) fn mixture(config: &Config, sources: Vec<MixtureSource>, course: Cour
 /// How many pairs of tokens in attention cost as much as one token in the other layers of a block: of `d`
 /// numbers a token, attention takes `4 d` operations for each pair, and the products of a block about
 /// `24 d^2` for each token.
-fn pairs_of_token(config: &Config) -> u64 {
+pub(super) fn pairs_of_token(config: &Config) -> u64 {
     6 * config.model.dim as u64
 }
 

@@ -2,9 +2,10 @@
 
 use super::costs::{self, InFile};
 use super::memory::estimated_costs;
+use super::mixed::Documents;
 use super::model::{estimated_counts, listed_counts, model};
 use super::offload::offload;
-use super::on_gpu::modelled;
+use super::on_gpu::modelled_with;
 use super::planned::PipelinePlan;
 use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares};
 use crate::config::{Config, Memory, Partition};
@@ -81,14 +82,15 @@ fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
 /// # Errors
 /// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
-    let modelled = modelled(config, gpu)?;
-    let file =
-        InFile { costs: costs::costs_of(config, &modelled)?, cluster: modelled.cluster(1), warning: None };
+    let Documents { mixed, warning } = Documents::of(config);
+    let modelled = modelled_with(config, gpu, mixed.as_ref())?;
+    let costs = costs::costs_of(config, &modelled)?;
+    let file = InFile { costs, cluster: modelled.cluster(1), tokens: modelled.tokens, warning };
     Ok(warned(config, by_costs(config, file)?))
 }
 
 fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
-    let InFile { costs: model, cluster, warning } = file;
+    let InFile { costs: model, cluster, tokens, warning } = file;
     let counts = listed_counts(config)?;
     let offload = offload(config, ranks_of(config)?)?;
     let fitting = Fitting {
@@ -109,6 +111,7 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
             why: candidate.why,
             costs: Some(model),
             cluster: Some(cluster),
+            tokens,
             warnings: warning.into_iter().collect(),
         }),
         Fit::Above(least) => Err(too_little(config, least, model.layers().len())),

@@ -16,6 +16,8 @@ pub struct PipelinePlan {
     pub costs: Option<ModelCosts>,
     /// What messages cost, if that file says so.
     pub cluster: Option<Cluster>,
+    /// The tokens of a mean micro-batch, where micro-batches differ, if that file says so.
+    pub tokens: Option<f64>,
     /// The prediction of a step in seconds and bytes, if the costs are known.
     pub prediction: Option<Prediction>,
     /// What `auto` chose, and why. `None` for other schedules.
@@ -32,6 +34,7 @@ impl PipelinePlan {
             replicas,
             costs: None,
             cluster: None,
+            tokens: None,
             prediction: None,
             why: None,
             warnings: Vec::new(),

@@ -117,7 +117,8 @@ impl Told<'_> {
         let costs = layers.in_units(time, 1.0 / self.unit()).stages(&plan.counts)?;
         let prediction = Prediction::of_replicas(&plan.replicas, &costs, self.args.links)?;
         let (step, unit) = (prediction.step / time, self.config.unit());
-        let rate = self.config.targets() as f64 / step;
+        let tokens = plan.tokens.map(|tokens| tokens * f64::from(self.config.pipeline.micro_batches));
+        let rate = tokens.unwrap_or(self.config.targets() as f64) / step;
         let first = format!(
             "predicted step {step:.4} s, {rate:.0} {unit}/s, bubble {:.1} %, peak {:.1} MiB on a rank",
             100.0 * prediction.bubble,

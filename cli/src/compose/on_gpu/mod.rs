@@ -1,11 +1,14 @@
 //! The costs of a model's layers on a GPU that is not here.
 
+pub(super) mod kernels;
+
 use pipewright::stages::devices::FUSED_HEADS;
 use pipewright::stages::{DType, Device, Place};
 
+use self::kernels::{More, Rows, Unit, UnitKernels};
 use super::costs::{recomputed_in_measuring, settings};
 use super::held::cost;
-use super::kernels::{self, Unit, UnitKernels};
+use super::mixed::{Documents, Mixed};
 use super::model::{Sizes, estimated_counts, sizes};
 use super::places::fused_heads;
 use super::schedule::ranks_and_chunks;
@@ -51,11 +54,15 @@ fn unmodelled(what: &str) -> String {
 /// # Errors
 /// When it is not known what they would run, or how long that takes. The error names the key.
 pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
+    kernels_of(config, Documents::of(config).mixed.as_ref())
+}
+
+/// As [`gpu_kernels`]. `mixed`: what a mean micro-batch has, if sequences are not all full.
+fn kernels_of(config: &Config, mixed: Option<&Mixed>) -> Result<Vec<UnitKernels>> {
     let only = |fits: bool, key: &str, what: &'static str| config.require(fits, key, || unmodelled(what));
     let (dtype, rows, seq) = (config.pipeline.dtype, config.micro_batch_size(), config.data.seq);
     only(dtype == DType::Bf16, "pipeline.dtype", "bf16")?;
     only(optimizer(config).updates_parts(), "optimizer.kind", "adamw, lion and sgd")?;
-    only(config.lora.rank == 0 || config.lora.dropout == 0.0, "lora.dropout", "adapters without dropout")?;
     let width = match architecture(config) {
         Some(Architecture::Gpt2(gpt)) => gpt.dim / gpt.heads,
         Some(Architecture::Llama(_, llama)) if llama.experts.is_none() => llama.heads.width,
@@ -74,7 +81,10 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
         parameters: contents.as_ref().map(|units| units[index].parameters.as_slice()),
     });
     let units: Vec<Unit<'_>> = units.collect();
-    Ok(kernels::of_units(&units, recomputed_in_measuring(config)?, rows, seq))
+    let tokens = mixed.map_or(rows * seq, |mixed| mixed.places.round() as usize);
+    let rows = Rows { tokens, seq, pairs: mixed.map(|mixed| mixed.pairs) };
+    let more = More { how: recomputed_in_measuring(config)?, drops_in_adapters: config.lora.dropout > 0.0 };
+    Ok(kernels::of_units(&units, more, rows))
 }
 
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A
@@ -91,27 +101,34 @@ pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
 /// # Errors
 /// As for [`gpu_kernels`].
 pub fn modelled(config: &Config, gpu: &Gpu) -> Result<Measured> {
+    modelled_with(config, gpu, Documents::of(config).mixed.as_ref())
+}
+
+/// As [`modelled`], where the documents are known.
+pub(super) fn modelled_with(config: &Config, gpu: &Gpu, mixed: Option<&Mixed>) -> Result<Measured> {
     let (latency, rate) = gpu.message();
     let link = LinkCost { latency, per_byte: 1.0 / rate };
     let input = F32 * sizes(config)?.input as f64;
+    let costs = ModelCosts::new(layers(config, gpu, mixed)?, input, link)?;
+    let costs = costs.uneven(mixed.map_or_else(Vec::new, |mixed| mixed.usual.clone()))?;
     Ok(Measured {
         settings: settings(config)?,
         machine: Settings::from([("gpu".to_owned(), format!("{}, by its figures", gpu.name))]),
-        costs: ModelCosts::new(layers(config, gpu)?, input, link)?,
+        costs,
         between: None,
         // Two sums are read and one is written.
         add: 3.0 / gpu.memory_rate(),
-        tokens: None,
+        tokens: mixed.map(|mixed| mixed.tokens),
         host: Some(gpu.host_byte()),
     })
 }
 
-fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
+fn layers(config: &Config, gpu: &Gpu, mixed: Option<&Mixed>) -> Result<Vec<LayerCost>> {
     let Sizes { units, .. } = sizes(config)?;
     let place = Place { device: Device::Cuda(0), dtype: config.pipeline.dtype };
     let bytes = |numbers: u64| place.dtype.bytes() as f64 * numbers as f64;
     let model = super::model(config)?;
-    let kernels = gpu_kernels(config)?;
+    let kernels = kernels_of(config, mixed)?;
     let how = recomputed_in_measuring(config)?;
     let layers = kernels.iter().zip(&units).zip(model.names());
     let layers = layers.map(|((kernels, sizes), name)| {

@@ -29,11 +29,26 @@ pub struct UnitKernels {
     pub weights: usize,
 }
 
-/// Rows of `tokens`, in sequences of `seq`.
+/// The rows of a micro-batch: how many, and how long a sequence is.
 #[derive(Clone, Copy)]
-struct Rows {
-    tokens: usize,
-    seq: usize,
+pub(super) struct Rows {
+    pub(super) tokens: usize,
+    pub(super) seq: usize,
+    /// In how many pairs a token sees itself or an earlier one, if sequences are not all full, or have
+    /// documents that are kept apart.
+    pub(super) pairs: Option<f64>,
+}
+
+impl Rows {
+    /// The pairs, if a token sees `window` keys at most.
+    fn pairs(self, window: usize) -> f64 {
+        let [tokens, seq, window] = [self.tokens, self.seq, window].map(|number| number as f64);
+        match self.pairs {
+            Some(pairs) => pairs.min(tokens * window),
+            // Of one sequence: a triangle of queries that see fewer keys, and the rows after it.
+            None => tokens / seq * (window * window / 2.0 + (seq - window) * window),
+        }
+    }
 }
 
 /// A unit of a model.
@@ -43,12 +58,19 @@ pub(super) struct Unit<'a> {
     pub(super) parameters: Option<&'a [ParameterContents]>,
 }
 
-/// The units of a model of tokens without experts, for `sequences` sequences. Units that are frozen, up to
-/// the first that is trained, have no backward. `how`: with [`Recompute::None`], norms and activations are
+/// What units do besides their parts.
+#[derive(Clone, Copy)]
+pub(super) struct More {
+    pub(super) how: Recompute,
+    /// Whether the input of adapters has dropout.
+    pub(super) drops_in_adapters: bool,
+}
+
+/// The units of a model of tokens without experts, for a micro-batch. Units that are frozen, up to the first
+/// that is trained, have no backward. `more.how`: with [`Recompute::None`], norms and activations are
 /// not computed again; with [`Recompute::Selective`], each branch of a block is, up to its last product. What
 /// [`Recompute::Full`] takes follows from the forward.
-pub(super) fn of_units(units: &[Unit<'_>], how: Recompute, sequences: usize, seq: usize) -> Vec<UnitKernels> {
-    let rows = Rows { tokens: sequences * seq, seq };
+pub(super) fn of_units(units: &[Unit<'_>], more: More, rows: Rows) -> Vec<UnitKernels> {
     let (mut width, mut is_frozen) = (0, true);
     let units = units.iter().map(|unit| {
         let mut builder = Builder {
@@ -59,7 +81,7 @@ pub(super) fn of_units(units: &[Unit<'_>], how: Recompute, sequences: usize, seq
             left: unit.parameters,
             norm: None,
             branch: 0,
-            how,
+            more,
         };
         unit.parts.iter().for_each(|part| builder.add(*part));
         width = builder.width;
@@ -87,7 +109,7 @@ struct Builder<'a> {
     norm: Option<Kernel>,
     /// How many kernels were in forward before this branch of a block.
     branch: usize,
-    how: Recompute,
+    more: More,
 }
 
 impl Builder<'_> {
@@ -148,7 +170,7 @@ impl Builder<'_> {
         let backward = self.bytes("norm backward", 3 * HALF * dim, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
-        self.norm = Some(forward).filter(|_| self.how != Recompute::None);
+        self.norm = Some(forward).filter(|_| self.more.how != Recompute::None);
         for _ in 0..parameters {
             self.kernels.weights += if self.is_trained() { dim } else { 0 };
         }
@@ -202,6 +224,12 @@ impl Builder<'_> {
         let backward_input = [kernel(outputs + rank), kernel(rank + 2 * inputs)];
         // What is between the matrices, and its gradient, are computed again.
         let backward_weight = [inputs, outputs, outputs, inputs].map(|numbers| kernel(numbers + rank));
+        // Dropout copies the input, also for the gradients. The input gradient is added after it.
+        let dropped = kernel(2 * inputs);
+        let [once, apart] = if self.more.drops_in_adapters { [1, 2] } else { [0, 0] };
+        self.kernels.forward.extend(std::iter::repeat_n(dropped, once));
+        self.kernels.backward_input.extend(std::iter::repeat_n(dropped, apart));
+        self.kernels.backward_weight.extend(std::iter::repeat_n(dropped, once));
         self.kernels.forward.extend(forward);
         self.kernels.backward_input.extend(backward_input);
         self.kernels.backward_weight.extend(backward_weight);
@@ -211,7 +239,7 @@ impl Builder<'_> {
     /// and a gradient after, and writes a gradient before. It makes the output again, unless that is kept.
     fn activation(&mut self, name: &'static str, [before, after]: [usize; 2]) {
         let forward = self.bytes(name, HALF * (before + after), 1);
-        let again = if self.how == Recompute::None { 0 } else { after };
+        let again = if self.more.how == Recompute::None { 0 } else { after };
         let backward = self.bytes(name, HALF * (2 * before + after + again), 1);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
@@ -237,7 +265,7 @@ impl Builder<'_> {
         self.kernels.backward_input.push(read);
         let branch = self.kernels.forward[self.branch..].iter();
         let last = branch.clone().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
-        if self.how == Recompute::Selective {
+        if self.more.how == Recompute::Selective {
             let again: Vec<Kernel> = branch.take(last.unwrap_or(0)).copied().collect();
             self.kernels.backward_input.extend(again);
         }
@@ -248,12 +276,8 @@ impl Builder<'_> {
     /// seven, in two kernels, or eight in three for the widest heads. Another one reads outputs and their
     /// gradients.
     fn attention(&mut self, heads: Heads, window: usize) {
-        let (seq, window) = (self.rows.seq as f64, window as f64);
-        // Of one sequence: a triangle of queries that see fewer keys, and the rows after it.
-        let pairs = window * window / 2.0 + (seq - window) * window;
-        let sequences = (self.rows.tokens / self.rows.seq) as f64;
         let queries = heads.query * heads.width;
-        let product = 2.0 * sequences * pairs * queries as f64;
+        let product = 2.0 * self.rows.pairs(window) * queries as f64;
         let kernel = |name, products: f64, backward, launches| Kernel {
             name,
             work: Work::Attention { operations: products * product, backward },
