@@ -321,7 +321,7 @@ llama() {
     echo "skipped: no transformers to compare with: $PYTHON has none with a GPU (PYTHON=...)"
     return
   fi
-  "$PYTHON" benches/gpu/llama.py "$bin/pipewright" --rounds 1 --seconds $((limit - 40)) --peer-library-path "$PEER_LIBRARY_PATH"
+  "$PYTHON" benches/gpu/llama.py "$bin/pipewright" --rounds 1 --seconds $((limit - 15)) --peer-library-path "$PEER_LIBRARY_PATH"
 }
 
 guesses_on_a_gpu() {

@@ -4,12 +4,14 @@
     benches/gpu/llama.py PIPEWRIGHT [--models llama qwen3] [--ways all lora] [--tokens 2048 8192] [--rounds 2]
     benches/gpu/llama.py PIPEWRIGHT --models tiny --device cpu --tokens 64 --batch 256
 
-Needs torch and transformers, and PEFT for adapters, in the Python that runs this. PIPEWRIGHT is the program, compiled with
-optimisation. Weights are random. A step is `--batch` tokens in two micro-batches, with AdamW; products are in bf16, and
-weights that are trained in f32 (for transformers by autocast). Adapters have rank 8, at all seven matrices of a layer. All
-run in turn, each in a process of its own. If a micro-batch is too large for transformers, it takes more, smaller ones, and
-the table says so. Attention is PyTorch's (`sdpa`), and the table names its kernels. Prints tokens a second, the median of the steps
-after the first two, the largest memory of the GPU as PyTorch counts it, and clock and power right after the last step.
+Needs torch (2.5 or newer) and transformers (4.56 or newer), and PEFT for adapters, in the Python that runs this. PIPEWRIGHT
+is the program, compiled with optimisation. Weights are random, and so are the tokens of transformers; ours are bytes of a
+text; all tokens are below 256. A step is `--batch` tokens in two micro-batches, with AdamW; products are in bf16, and weights
+that are trained in f32 (for transformers by autocast). Adapters have rank 8, at all seven matrices of a layer. All run in
+turn, each in a process of its own. If a micro-batch is too large for transformers, it takes more, smaller ones, and the
+table says so. Attention is PyTorch's (`sdpa`), and the table names its kernels. Prints tokens a second, the median of the
+steps after the first two; the largest memory of the GPU as PyTorch counts it; and the clock and power at the moment of most
+power. Our process is ended when it has done its steps, so it saves nothing.
 """
 import argparse
 import json
@@ -48,7 +50,7 @@ recompute = "{recompute}"
 [optimizer]
 learning_rate = 1e-5
 [train]
-steps = {steps}
+steps = 1000000
 validate_every = 0
 [checkpoint]
 every = 0
@@ -95,7 +97,7 @@ def theirs(given):
             (loss / parts).backward()
         optimizer.step()
 
-    ids = torch.randint(size["vocab"], (given.batch // given.tokens, given.tokens), device=device)
+    ids = torch.randint(256, (given.batch // given.tokens, given.tokens), device=device)
     parts, seconds = min(2, len(ids)), []
     while len(seconds) < WARM_UP + given.steps:
         wait()
@@ -108,6 +110,7 @@ def theirs(given):
             parts, seconds = min(2 * parts, len(ids)), []
             optimizer.zero_grad(set_to_none=True)
             torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
             continue
         wait()
         seconds.append(time.perf_counter() - since)
@@ -129,40 +132,68 @@ def attention_kernels(run):
     return sorted(name[:60] for name in names if any(part in name.lower() for part in ("flash", "fmha", "sdpa", "cudnn")))
 
 
-def clock_and_power():
-    """The clock of the multiprocessors and the power of the GPU now, as nvidia-smi tells them."""
-    query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
+def power_and_clock():
+    """The power of the GPU in watts and the clock of its multiprocessors in MHz, as nvidia-smi tells them now."""
+    query = ["nvidia-smi", "--query-gpu=power.draw,clocks.sm", "--format=csv,noheader,nounits"]
     try:
-        return subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return ""
+        told = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+        return tuple(float(number) for number in told.split(","))
+    except (OSError, subprocess.SubprocessError, IndexError, ValueError):
+        return (0.0, 0.0)
 
 
-def run_ours(options, model, way, tokens, folder):
+def watched(command, limit, is_done=lambda: False, **more):
+    """Runs a command until it ends, until `is_done`, or for `limit` seconds. Returns its exit status, 0 if it was done, what it
+    printed, its errors, and power and clock at the moment of most power."""
+    with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, stdout=printed, stderr=errors, **more)
+        since, most, status = time.monotonic(), (0.0, 0.0), None
+        while status is None:
+            time.sleep(0.5)
+            most = max(most, power_and_clock())
+            status = 0 if is_done() else child.poll()
+            if status is None and time.monotonic() - since > limit:
+                status = "no time was left"
+        child.kill()
+        child.wait()
+        printed.seek(0)
+        errors.seek(0)
+        return status, printed.read(), errors.read(), "{:.0f} W, {:.0f} MHz".format(*most)
+
+
+def run_ours(options, limit, model, way, tokens, folder):
     """Tokens a second, and a note."""
     written = {name: f'"{value}"' if isinstance(value, str) else value for name, value in MODELS[model].items()}
     text = CONFIG.format(model="\n".join(f"{name} = {value}" for name, value in written.items()), tokens=tokens,
                          rows=options.batch // tokens // 2, device=options.device, recompute=options.recompute,
-                         steps=WARM_UP + options.steps, lora=LORA if way == "lora" else "")
+                         lora=LORA if way == "lora" else "")
     config, run = pathlib.Path(folder) / "config.toml", pathlib.Path(folder) / "run"
     config.write_text(text)
-    done = subprocess.run([options.pipewright, "train", config, "--run-dir", run], capture_output=True, text=True)
-    if done.returncode:
-        return None, (done.stderr.strip().splitlines() or ["failed"])[-1]
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    wanted = WARM_UP + options.steps
+
+    def rates():
+        metrics = run / "metrics.jsonl"
+        lines = metrics.read_text().split("\n")[:-1] if metrics.exists() else []
+        return [line["tokens_per_second"] for line in map(json.loads, lines) if "tokens_per_second" in line]
+
+    command = [options.pipewright, "train", config, "--run-dir", run]
+    status, _, errors, power = watched(command, limit, lambda: len(rates()) >= wanted)
+    if status:
+        return None, status if isinstance(status, str) else (errors.strip().splitlines() or ["failed"])[-1]
+    measured = rates()[WARM_UP:wanted]
     shutil.rmtree(run)
-    rates = [line["tokens_per_second"] for line in lines if "tokens_per_second" in line]
-    return statistics.median(rates[WARM_UP:]), clock_and_power()
+    return statistics.median(measured), power
 
 
-def run_theirs(options, model, way, tokens, _):
+def run_theirs(options, limit, model, way, tokens, _):
     command = [sys.executable, __file__, "--worker", "--model", model, "--way", way, "--tokens", str(tokens), "--batch", str(options.batch),
                "--steps", str(options.steps), "--device", options.device] + (["--compile"] if options.compile else [])
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LD_LIBRARY_PATH": options.peer_library_path})
-    if done.returncode:
-        return None, (done.stderr.strip().splitlines() or ["failed"])[-1][:120]
-    said = json.loads(done.stdout.splitlines()[-1])
-    note = f"{said['about']}, rows {said['rows']}, peak {said.get('peak', '?')} MiB, {clock_and_power()} {', '.join(said.get('kernels', []))}"
+    environment = os.environ | {"LD_LIBRARY_PATH": options.peer_library_path}
+    status, printed, errors, power = watched(command, limit, env=environment)
+    if status:
+        return None, status if isinstance(status, str) else (errors.strip().splitlines() or ["failed"])[-1][:120]
+    said = json.loads(printed.splitlines()[-1])
+    note = f"{power}, {said['about']}, rows {said['rows']}, peak {said.get('peak', '?')} MiB, {', '.join(said.get('kernels', []))}"
     return options.batch // tokens * tokens / statistics.median(said["seconds"][WARM_UP:]), note
 
 
@@ -178,7 +209,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--recompute", default="cheap", help="ours")
     parser.add_argument("--compile", action="store_true", help="the peer by torch.compile")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after these")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end what runs after these, and leave out the rest")
     parser.add_argument("--peer-library-path", default=os.environ.get("LD_LIBRARY_PATH", ""),
                         help="PyTorch's LD_LIBRARY_PATH, when it is not to have our libraries of CUDA")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -188,6 +219,8 @@ def main():
     if options.worker:
         options.tokens = options.tokens[0]
         return theirs(options)
+    if options.batch < 2 * max(options.tokens):
+        parser.error(f"a step has two micro-batches of {max(options.tokens)} tokens at least: raise --batch")
     since, failed = time.monotonic(), False
     with tempfile.TemporaryDirectory() as folder:
         for model in options.models:
@@ -196,10 +229,12 @@ def main():
                     rates, notes = {"ours": [], "transformers": []}, {}
                     for _ in range(options.rounds):
                         for who, run in [("ours", run_ours), ("transformers", run_theirs)]:
-                            if time.monotonic() - since > options.seconds:
+                            left = options.seconds - (time.monotonic() - since)
+                            if left < 10:
                                 continue
-                            rate, notes[who] = run(options, model, way, tokens, folder)
-                            failed |= rate is None and who == "ours"
+                            shutil.rmtree(pathlib.Path(folder) / "run", ignore_errors=True)
+                            rate, notes[who] = run(options, left, model, way, tokens, folder)
+                            failed |= rate is None and who == "ours" and time.monotonic() - since < options.seconds
                             rates[who] += [rate] if rate else []
                     medians = {who: statistics.median(each) for who, each in rates.items() if each}
                     for who, note in notes.items():

@@ -31,11 +31,13 @@ impl<S: Stage> Worker<S> {
         if run.stepped < self.chunks.len() {
             return Ok(());
         }
-        if self.plan.sharded {
-            let (strategy, mut access) = self.strategy_and_access();
-            strategy.exchange_weights(&mut access)?;
+        // What replicas send each other has the numbers of followers too.
+        self.follow_leaders(|tie| tie.is_trained)?;
+        if !self.plan.sharded {
+            return Ok(());
         }
-        self.follow_leaders()
+        let (strategy, mut access) = self.strategy_and_access();
+        strategy.exchange_weights(&mut access)
     }
 
     fn agree(&mut self) -> Result<StepOutcome> {

@@ -31,20 +31,16 @@ impl<S: Stage> Worker<S> {
             let first = tie.sites[0];
             if first.rank == worker.at.rank { worker.spread_weights(tie) } else { worker.take_weights(tie) }
         })?;
-        self.follow_leaders()
+        self.follow_leaders(|_| true)
     }
 
-    /// Where a tied parameter has several sites on this rank, only the first of them is updated, and the
-    /// others get its weights: at the launch, and after each update. With stale weights each site is updated,
-    /// because then weights come from owners, by stage.
-    pub(super) fn follow_leaders(&mut self) -> Result<()> {
-        if self.plan.max_staleness > 0 {
-            return Ok(());
-        }
+    /// Where such a tied parameter has several sites on this rank, only the first of them is updated, and the
+    /// others get its weights: after the stages were built, and after each update.
+    pub(super) fn follow_leaders(&mut self, which: impl Fn(&Tie) -> bool) -> Result<()> {
         self.for_each_tie(|worker, tie| {
             let mut own = tie.on(worker.at.rank);
             let leader = own.next().expect("this rank has a part in it");
-            for site in own {
+            for site in own.filter(|_| which(tie)) {
                 let weights = SharedWeights::take(worker.parameter(leader));
                 worker.parameter(site).follow(&weights);
                 weights.put_back(worker.parameter(leader));
@@ -109,11 +105,8 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Sends the summed gradient to all other sites.
+    /// Sends the summed gradient to the ranks of all other sites. Followers need none.
     fn spread_gradient(&mut self, tie: &Tie, total: &Gradient) -> Result<()> {
-        for site in tie.on(self.at.rank).skip(1) {
-            total.copy_to(self.parameter(site))?;
-        }
         let first = tie.sites[0];
         for peer in tie.others() {
             if self.hands_over(peer) {
@@ -168,22 +161,17 @@ impl<S: Stage> Worker<S> {
         Ok(Gradient::of(self.chunk(site.stage).stage.packed_of(wire)?)?)
     }
 
+    /// Takes the sum, for the site that is updated on this rank.
     fn take_gradient(&mut self, tie: &Tie) -> Result<()> {
         let first = tie.sites[0];
+        let leader = tie.on(self.at.rank).next().expect("a rank has a part in what it is asked for");
         if self.hands_over(first.rank) {
-            let mut own = tie.on(self.at.rank);
-            let site = own.next().expect("a rank has a part in what it is asked for");
-            let total = self.gradient_from(first.rank, sum_tag(first), site)?;
-            for site in tie.on(self.at.rank) {
-                total.copy_to(self.parameter(site))?;
-            }
-            return Ok(());
+            let total = self.gradient_from(first.rank, sum_tag(first), leader)?;
+            return Ok(total.copy_to(self.parameter(leader))?);
         }
         let block = self.block_from(first.rank)?;
-        for site in tie.on(self.at.rank) {
-            let parameter = self.parameter(site);
-            parameter.set_grad(parameter.owned().start, &block)?;
-        }
+        let parameter = self.parameter(leader);
+        parameter.set_grad(parameter.owned().start, &block)?;
         self.blocks.push(block);
         Ok(())
     }

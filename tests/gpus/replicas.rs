@@ -1,5 +1,9 @@
 //! Replicas on GPUs, whose gradients are added there.
 
+use pipewright::stages::Parameter;
+use pipewright::stages::models::Gpt;
+use pipewright::stages::optimizer::LearningRate;
+
 use super::*;
 
 /// A place for each rank: on GPU 0, 1, 0, 1, and so on, or on GPU 0 if there is only one.
@@ -112,5 +116,29 @@ fn a_trace_has_the_sums_over_replicas_at_the_time_of_the_device() {
             let shown = reduction.end - reduction.start;
             assert!(reducing > 0.0 && reducing < shown + 1.0, "{reducing} and {shown}");
         }
+    }
+}
+
+/// Each of them owns a part of the table: a replica on a GPU, where the two layers share its weights, and one
+/// on the CPU. Both have the new weights of all parts after a step.
+#[test]
+fn a_tied_table_is_divided_among_replicas_on_a_gpu_and_on_the_cpu() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let vocab = 2 * Parameter::PIECE / 16;
+    let gpt = Gpt { vocab, dim: 16, layers: 1, heads: 2, context: 8, dropout: 0.0, tied: true, seed: 3 };
+    let mut recipe = gpt_recipe(gpt, 2, 4);
+    recipe.learning_rate = LearningRate::Constant(0.1);
+    recipe.replicas = 2;
+    let cpu = on(Device::Cpu, DType::F32);
+    let mut losses = |sharded, places| {
+        recipe.sharded = sharded;
+        train(&recipe, Schedule::named("1f1b", 1, 4).expect("the sizes fit"), places).0
+    };
+    let expected = losses(false, vec![cpu; 2]);
+    for places in [[cpu, on(GPU, DType::F32)], [on(GPU, DType::F32), cpu]] {
+        let got = losses(true, places.to_vec());
+        assert_close(&got, &expected, 1e-4);
     }
 }

@@ -8,6 +8,8 @@ mod failing;
 mod instants;
 #[path = "../common/mixtral.rs"]
 mod mixtral;
+#[path = "../common/noted.rs"]
+mod noted;
 mod refusals;
 #[path = "../common/worlds.rs"]
 mod worlds;
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::*;
 use failing::{Failing, FailingData, FailingLoss, FailingOptimizer, Faults, How};
 use mixtral::recipe_of_mixtral;
+use noted::Noted;
 use pipewright::fabric::{Membership, World};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
@@ -190,6 +193,21 @@ fn recomputed_stages_are_built_again() {
         let (reports, hash) = train(pipeline.expect("it starts"));
         assert_eq!((hash, restarts(&reports)), (expected.clone(), 2), "{mode:?}");
     }
+}
+
+/// The copy of the table follows it again, and has no state.
+#[test]
+fn a_tied_copy_that_is_built_again_is_not_updated() {
+    let recipe = recipe(2, true, 3);
+    let expected = recipe.plain_hash(STEPS);
+    let faults = Faults::at(&[(14, How::Fails)]);
+    let noted = Noted { adamw: recipe.optimizer, ..Noted::default() };
+    let around = |stage| Failing::around(stage, faults.clone());
+    let builder = recipe.builder_of(named("1f1b", 1, 3), around).optimizer(noted.clone());
+    let (reports, hash) = train(builder.restarts(1, NonZeroU32::MIN).launch().expect("it starts"));
+    assert_eq!((hash, restarts(&reports)), (expected, 1));
+    // The step that failed had not come to its update.
+    assert_eq!(noted.of("wte.weight").len(), STEPS as usize);
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod divided_models;
 mod has;
 #[path = "../common/mixtral.rs"]
 mod mixtral;
+#[path = "../common/noted.rs"]
+mod noted;
 #[path = "../common/passing.rs"]
 mod passing;
 #[path = "../common/plain.rs"]

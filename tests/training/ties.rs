@@ -1,8 +1,7 @@
 //! Parameters are copies of each other only because a layer says so, never because their names are equal.
 
-use std::sync::Mutex;
-
 use super::*;
+use crate::noted::Noted;
 
 const WIDTH: usize = 4;
 
@@ -69,35 +68,6 @@ fn a_declared_copy_stays_equal_whichever_of_the_two_comes_first() {
     }
 }
 
-/// AdamW, which notes the name of each parameter that it updates, and on how many numbers it has state.
-#[derive(Clone, Debug, Default)]
-struct Noted {
-    adamw: AdamW,
-    updated: Arc<Mutex<Vec<(String, usize)>>>,
-}
-
-impl Optimizer for Noted {
-    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
-        self.adamw.states(name, dims)
-    }
-
-    fn update(
-        &self,
-        parameter: &mut Parameter,
-        by: Update,
-        together: &mut Together,
-    ) -> pipewright::stages::Result<()> {
-        self.adamw.update(parameter, by, together)?;
-        let state = parameter.state.iter().map(|numbers| numbers.len()).sum();
-        self.updated.lock().expect("no panic").push((parameter.name().to_owned(), state));
-        Ok(())
-    }
-
-    fn updates_parts(&self) -> bool {
-        true
-    }
-}
-
 /// Also with a sharded optimizer, with both layers in one stage and in two stages of one rank, after a
 /// checkpoint, and whichever of the two comes first.
 #[test]
@@ -128,9 +98,7 @@ fn copies_on_one_rank_are_updated_once_and_have_one_state() {
             pipeline.load(folder.path().join("saved")).expect("it loads");
             assert_eq!(trained(&mut pipeline, 2), expected, "{copies:?}, {replicas} replicas");
             for noted in [first, second] {
-                let updated = noted.updated.lock().expect("no panic");
-                let of_table: Vec<usize> =
-                    updated.iter().filter(|(name, _)| name == "same").map(|(_, state)| *state).collect();
+                let of_table = noted.of("same");
                 // A replica has state for its part. Of a tensor this small, one replica has all.
                 assert_eq!(of_table.len(), 2 * replicas as usize, "{copies:?}, {replicas} replicas");
                 assert_eq!(of_table.iter().sum::<usize>(), 2 * 2 * WIDTH * WIDTH);

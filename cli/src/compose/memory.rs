@@ -95,7 +95,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let per_weight = PerWeight::of(config, plan);
     // Copies of the embedding's table on its rank have its weights on a GPU, and no state of the optimizer.
-    let table = schedule.placement().iter().next().filter(|_| config.max_staleness() == 0);
+    let table = schedule.placement().iter().next();
     let trained = trained(config)?;
     let mut left = units.as_slice();
     let (mut unit, mut all_frozen) = (0, true);

@@ -124,6 +124,7 @@ impl Restarting {
         let data = Arc::clone(&worker.plan.data);
         worker.build_again()?;
         worker.restore(snapshot)?;
+        worker.follow_leaders(|_| true)?;
         let (failed, done) = self.steps.split_last().expect("a step has failed");
         for &request in done {
             let request = StepRequest { trace_from: None, ..request };

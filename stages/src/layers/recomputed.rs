@@ -149,11 +149,10 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        let name = |error: Error, cheap: &C| error.at(cheap.name());
         if !self.keeps_inner(ctx) {
-            return self.cheap.forward_again(ctx, input).map_err(|error| name(error, &self.cheap));
+            return self.cheap.forward_again(ctx, input).map_err(|error| error.at(self.cheap.name()));
         }
-        let (inner, cheap) = self.cheap.forward(ctx, input).map_err(|error| name(error, &self.cheap))?;
+        let (inner, cheap) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
         Ok(Kept::nested(ctx, [cheap, Kept::new(ctx, [inner])]))
     }
 

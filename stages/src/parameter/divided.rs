@@ -193,12 +193,13 @@ impl Parameter {
     }
 
     /// Starts the GPU's part of [`Parameter::grad_squares`], which may wait in `together`. Does nothing on
-    /// the CPU.
+    /// the CPU, or if the parameter follows another one.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn start_grad_squares(&self, together: &mut Together) -> Result<()> {
-        self.on_gpu().map_or(Ok(()), |weights| weights.start_squares(together))
+        let weights = self.on_gpu().filter(|_| !self.follows());
+        weights.map_or(Ok(()), |weights| weights.start_squares(together))
     }
 }
 

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Recompute {
-    /// Nothing.
+    /// No output of a layer.
     None,
     /// What is cheap: the outputs of norms, activations and gates, which the linear layers after them need.
     /// See [`Recomputed`](crate::layers::Recomputed).

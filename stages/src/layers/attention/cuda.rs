@@ -180,6 +180,9 @@ const AT_ONCE: usize = 4;
 /// The widest head: a block has a thread for every eight numbers.
 const WIDEST: usize = 8 * PART;
 
+/// The most bytes of the sums of parts. If many tokens follow many others, some of them go at a time.
+const MOST_PARTIALS: usize = 64 << 20;
+
 /// The keys and values of the tokens so far, on a GPU: `[room, 2 * key_value * width]`.
 #[derive(Debug, Default)]
 pub(crate) struct PastOnGpu(Option<Tensor>);
@@ -222,10 +225,31 @@ impl PastOnGpu {
         past: usize,
         sizes: Sizes,
     ) -> Result<()> {
-        let Sizes { time, query, key_value, width, window } = sizes;
-        if width > WIDEST {
-            return Err(too_wide(width, WIDEST));
+        if sizes.width > WIDEST {
+            return Err(too_wide(sizes.width, WIDEST));
         }
+        let of_token =
+            sizes.query * (past + sizes.time).div_ceil(PART) * (sizes.width + 2) * size_of::<f32>();
+        let at_once = (MOST_PARTIALS / of_token).max(1);
+        for first in (0..sizes.time).step_by(at_once) {
+            let time = at_once.min(sizes.time - first);
+            let bytes = qkv.dtype().bytes() * first * sizes.width;
+            let places = [out.at().offset(bytes * sizes.query), qkv.at().offset(bytes * sizes.vectors())];
+            self.attend_some(gpu, qkv.dtype(), places, past + first, Sizes { time, ..sizes })?;
+        }
+        Ok(())
+    }
+
+    /// As [`PastOnGpu::attend`], for some tokens.
+    fn attend_some(
+        &self,
+        gpu: &Gpu,
+        dtype: DType,
+        [out, qkv]: [Ptr; 2],
+        past: usize,
+        sizes: Sizes,
+    ) -> Result<()> {
+        let Sizes { time, query, key_value, width, window } = sizes;
         let kept = self.0.as_ref().expect("these rows have been added");
         let (window, scale) = (window.min(past + time), sizes.scale());
         // The parts that some of these tokens see.
@@ -242,7 +266,7 @@ impl PastOnGpu {
             threads: PART as u32,
             shared: (size_of::<f32>() * shared) as u32,
         };
-        gpu.launch(kernel!(qkv.dtype(), "attention_next"), grid, &args)?;
+        gpu.launch(kernel!(dtype, "attention_next"), grid, &args)?;
         if partials.is_none() {
             return Ok(());
         }
@@ -251,7 +275,7 @@ impl PastOnGpu {
             threads: PART as u32,
             shared: (size_of::<f32>() * 9 * PART) as u32,
         };
-        let args = args![out, at, parts, query, width];
-        gpu.launch(kernel!(qkv.dtype(), "attention_join_parts"), grid, &args)
+        let args = args![out, at, first_part, parts, query, width];
+        gpu.launch(kernel!(dtype, "attention_join_parts"), grid, &args)
     }
 }

@@ -2,30 +2,31 @@
 //
 // The keys of a text come in parts of PART. A block has a part, the query heads that share keys, and a new
 // token: so a token keeps the whole GPU busy, and a key is read once for all heads that share it. A second
-// kernel adds up the parts. All sums have one order, which depends on the place of a key in the text only.
+// kernel adds up the parts. All sums have one order, which depends only on the place of a key in the text.
 
 namespace attention {
 
 // The keys of a part, and the threads of a block.
 const unsigned PART = 256;
 
-// The largest number of shared[PART]. All threads of the block get it.
+// The largest of `count` numbers. All threads of the block get it.
 __forceinline__ float largest_of(const float *numbers, unsigned count) {
     return block_max(threadIdx.x < count ? numbers[threadIdx.x] : minus_infinity());
 }
 
-// sums[HEADS][columns of this thread] = the sum over `count` rows, each times its number in shares[HEADS][PART].
-// The columns are eight of the row; the threads with the same columns take the rows in turn. `apart`: from row
-// to row.
+// sums[HEADS][columns of this thread] += the sum of rows `begin` to `end`, each times its number in
+// shares[HEADS][PART]. The columns are eight of the row; the threads with the same columns take the rows in
+// turn. `apart`: from row to row.
 template <unsigned HEADS, class T>
 __forceinline__ void add_rows(float (&sums)[HEADS][8], const float *shares, const T *rows, u64 apart,
-                              unsigned count, unsigned width) {
+                              unsigned begin, unsigned end, unsigned width) {
     const unsigned eights = (width + 7) / 8, turns = PART / eights;
     const unsigned first = threadIdx.x % eights * 8, turn = threadIdx.x / eights;
     const bool whole = width % 8 == 0;
     if (turn >= turns) return;
+    const unsigned first_row = turn >= begin ? turn : turn + (begin - turn + turns - 1) / turns * turns;
 #pragma unroll 4
-    for (unsigned row = turn; row < count; row += turns) {
+    for (unsigned row = first_row; row < end; row += turns) {
         float x[8];
         load_some(rows + row * apart + first, some_of_8(first, width), whole, x);
 #pragma unroll
@@ -107,7 +108,7 @@ __forceinline__ void part_of_heads(const Written<T> &to, const T *queries, const
     }
     __syncthreads();
     float sums[HEADS][8] = {};
-    add_rows(sums, shares, keys + values, row, count, width);
+    add_rows(sums, shares, keys + values, row, 0, count, width);
 #pragma unroll
     for (unsigned head = 0; head < HEADS; head++)
         if (to.sums == nullptr) {
@@ -158,7 +159,8 @@ __forceinline__ void part(T *out, float *partials, const T *qkv, const T *kept, 
 
 // Adds up the parts of a query head of a token.
 template <class T>
-__forceinline__ void join_parts(T *out, const float *partials, unsigned parts, unsigned query, unsigned width) {
+__forceinline__ void join_parts(T *out, const float *partials, unsigned first_part, unsigned parts,
+                                unsigned query, unsigned width) {
     float *shares = (float *)dynamic_shared(), *partial = shares + PART;
     const u64 head = (u64)blockIdx.x * query + blockIdx.y, all = (u64)gridDim.x * query * parts;
     const float *sums = partials + head * parts * width, *totals = partials + all * width + 2 * head * parts;
@@ -167,14 +169,17 @@ __forceinline__ void join_parts(T *out, const float *partials, unsigned parts, u
         most = fmaxf(most, totals[2 * i]);
     most = block_max(most);
     float total = 0, sum[1][8] = {};
-    for (unsigned first = 0; first < parts; first += PART) {
-        const unsigned part = first + threadIdx.x, count = parts - first < PART ? parts - first : PART;
+    // A part has the same thread and turn in every call, whichever part is the call's first.
+    for (unsigned tile = first_part / PART * PART; tile < first_part + parts; tile += PART) {
+        const unsigned part = tile + threadIdx.x - first_part;
+        const unsigned begin = tile < first_part ? first_part - tile : 0, left = first_part + parts - tile;
         const float share = part < parts ? expf(totals[2 * part] - most) : 0;
         total += block_sum(part < parts ? share * totals[2 * part + 1] : 0);
         __syncthreads(); // The shares before have been used.
         shares[threadIdx.x] = share;
         __syncthreads();
-        add_rows(sum, shares, sums + (u64)first * width, width, count, width);
+        const unsigned end = left < PART ? left : PART;
+        add_rows(sum, shares, sums + ((u64)tile - first_part) * width, width, begin, end, width);
     }
     add_turns(sum[0], partial, width, [&](unsigned column, float all) {
         store(out + head * width + column, all / total);
@@ -187,9 +192,9 @@ __forceinline__ void join_parts(T *out, const float *partials, unsigned parts, u
 // in any.cu with one sequence; kept `[past + time, 2 * key_value * width]`: all keys of a token, then its
 // values; partials in f32 `[time, query, parts, width]`, and after them `[time, query, parts, 2]`.
 //
-// attention_keep copies the keys and values of qkv, `count` numbers, to the rows of kept from the given address
-// on. Of a row of `row` numbers it leaves out the first `skip`. Both are multiples of `width`. Grid: a thread for
-// every eight numbers.
+// attention_keep copies the keys and values of qkv, `count` numbers, to the rows of kept from the given
+// address on. Of a row of `row` numbers it leaves out the first `skip`. Both are multiples of a head's width. Grid: a
+// thread for every eight numbers.
 //
 // attention_next writes out, if `partials` is null and there is one part, or else partials. The rows of kept
 // that belong to qkv must have been copied. A query sees `window` keys at most. The first part of the grid is
@@ -197,8 +202,8 @@ __forceinline__ void join_parts(T *out, const float *partials, unsigned parts, u
 // 4 * (2304 + rows) bytes with one query head for each key head, 4 * (3072 + 4 * rows) with several; rows:
 // `width` up to a multiple of eight. The width is at most 2048.
 //
-// attention_join_parts writes out from partials. Grid: [time, query heads], 256 threads. Dynamic shared memory:
-// 4 * 2304 bytes.
+// attention_join_parts writes out from partials. Grid: [time, query heads], 256 threads. Dynamic shared
+// memory: 4 * 2304 bytes.
 #define ATTENTION_NEXT(T, NAME)                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                        \
         attention_keep##NAME(T *kept, const T *qkv, u64 count, unsigned row, unsigned skip) {                \
@@ -224,8 +229,9 @@ __forceinline__ void join_parts(T *out, const float *partials, unsigned parts, u
     }                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256)                                                        \
         attention_join_parts##NAME(                                                                          \
-            T *out, const float *partials, unsigned parts, unsigned query, unsigned width) {                 \
-        attention::join_parts(out, partials, parts, query, width);                                           \
+            T *out, const float *partials, unsigned first_part, unsigned parts, unsigned query,              \
+            unsigned width) {                                                                                \
+        attention::join_parts(out, partials, first_part, parts, query, width);                               \
     }
 
 F32_AND_BF16(ATTENTION_NEXT)
