@@ -121,6 +121,11 @@ const LIBRARIES: [Stand; 5] = [
             "driver/order.cpp",
             "driver/stream.cpp",
             "driver/watch.cpp",
+            "hopper/barriers.cpp",
+            "hopper/matrix.cpp",
+            "hopper/shared.cpp",
+            "hopper/tensor.cpp",
+            "hopper/warpgroup.cpp",
         ],
         needs: &[],
     },
@@ -144,7 +149,7 @@ macro_rules! sources {
 
 /// All source files, included here so that tests need no source tree when they run. The kernels' headers are
 /// read when kernels are compiled.
-const SOURCES: [(&str, &str); 34] = sources![
+const SOURCES: [(&str, &str); 43] = sources![
     "cublaslt/compute.cpp",
     "cublaslt/cublaslt.h",
     "cublaslt/descriptors.cpp",
@@ -159,6 +164,7 @@ const SOURCES: [(&str, &str); 34] = sources![
     "driver/driver.h",
     "driver/failing.cpp",
     "driver/fiber.cpp",
+    "driver/fiber.h",
     "driver/inside.cpp",
     "driver/memory.cpp",
     "driver/module.cpp",
@@ -166,9 +172,17 @@ const SOURCES: [(&str, &str); 34] = sources![
     "driver/stream.cpp",
     "driver/watch.cpp",
     "driver/watch.h",
+    "hopper/barriers.cpp",
+    "hopper/hopper.h",
+    "hopper/matrix.cpp",
+    "hopper/matrix.h",
+    "hopper/shared.cpp",
+    "hopper/tensor.cpp",
+    "hopper/warpgroup.cpp",
     "kernel/abi.h",
     "kernel/arithmetic.h",
     "kernel/errors.h",
+    "kernel/hopper.h",
     "kernel/shim.h",
     "kernel/watch.h",
     "nccl/api.cpp",

@@ -1,11 +1,14 @@
 //! Calls of the driver, of NVRTC and of NCCL, for tests of the emulator.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};
 
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUstream};
+use cudarc::driver::sys::{
+    self, CUdeviceptr, CUfunction, CUresult, CUstream, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+};
 use cudarc::nccl::sys::ncclConfig_t;
 use cudarc::nvrtc;
 use emulator::Cuda;
@@ -35,6 +38,58 @@ pub(crate) fn stream() -> CUstream {
 pub(crate) fn allocate(count: usize, stream: CUstream) -> CUdeviceptr {
     // SAFETY: the stream is alive.
     unsafe { result::malloc_async(stream, count * 4) }.expect("memory")
+}
+
+/// Numbers in memory of their own.
+pub(crate) fn upload<T: Copy>(numbers: &[T], stream: CUstream) -> CUdeviceptr {
+    // SAFETY: the memory is as large as the numbers.
+    unsafe {
+        let to = result::malloc_async(stream, size_of_val(numbers)).expect("memory");
+        result::memcpy_htod_async(to, numbers, stream).expect("a copy");
+        to
+    }
+}
+
+/// Waits for the stream, and reads this many numbers.
+pub(crate) fn download<T: Copy + Default>(from: CUdeviceptr, count: usize, stream: CUstream) -> Vec<T> {
+    let mut numbers = vec![T::default(); count];
+    // SAFETY: the tests read only what they allocated.
+    unsafe {
+        result::memcpy_dtoh_async(&mut numbers[..], from, stream).expect("a copy");
+        result::stream::synchronize(stream).expect("a stream");
+    }
+    numbers
+}
+
+/// The map of a tensor of bf16 numbers, swizzled by 128 bytes. Strides are in bytes.
+pub(crate) fn tensor_map(
+    start: CUdeviceptr,
+    sizes: [u64; 4],
+    strides: [u64; 3],
+    sides: [u32; 4],
+) -> Result<CUtensorMap, CUresult> {
+    let mut map = CUtensorMap { opaque: [0; 16] };
+    // SAFETY: the arrays are as long as the tensor has dimensions.
+    let result = unsafe {
+        sys::cuTensorMapEncodeTiled(
+            &mut map,
+            CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            4,
+            start as *mut c_void,
+            sizes.as_ptr(),
+            strides.as_ptr(),
+            sides.as_ptr(),
+            [1; 4].as_ptr(),
+            CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    };
+    match result {
+        CUresult::CUDA_SUCCESS => Ok(map),
+        refused => Err(refused),
+    }
 }
 
 /// Compiles `source` and finds the kernel `name`, on the current device.

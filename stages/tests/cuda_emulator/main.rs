@@ -5,5 +5,6 @@
 mod calls;
 #[path = "../common/driver.rs"]
 mod driver;
+mod hopper;
 mod product;
 mod products;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::machine::{Machine, allocate, edge, fill, kernel, launch, stream};
 
-const ADDRESSES: &str = "PIPEWRIGHT_EMULATOR_ADDRESSES";
+pub(crate) const ADDRESSES: &str = "PIPEWRIGHT_EMULATOR_ADDRESSES";
 
 const KERNELS: &str = r#"
 extern "C" __global__ void even(float *x) { x[2 * threadIdx.x] = 1.0f; }
@@ -17,7 +17,7 @@ extern "C" __global__ void wide(Quad *x) { *x = Quad{}; }
 "#;
 
 /// Runs the second half of a test in a process of its own. True in that process.
-fn watched(test: &str) -> bool {
+pub(crate) fn watched(test: &str) -> bool {
     if std::env::var_os(ADDRESSES).is_some() {
         return true;
     }

@@ -12,6 +12,7 @@ mod contracts;
 #[path = "../common/driver.rs"]
 mod driver;
 mod failing;
+mod hopper;
 mod machine;
 mod races;
 mod transfers;

@@ -1,14 +1,17 @@
 // Runs a block's threads as fibers on one thread of the host. Each runs until a barrier, an exchange with its
-// warp, or its end. Threads run in order, but in reverse order in every other block, so that a missing
-// barrier shows. PIPEWRIGHT_EMULATOR_BACKWARDS reverses all of this, and the order of the blocks.
+// warp, something else to wait for, or its end. Threads run in order, but in reverse order in every other block,
+// so that a missing barrier shows. PIPEWRIGHT_EMULATOR_BACKWARDS reverses all of this, and the order of the blocks.
 #include "../kernel/abi.h"
+#include "../hopper/hopper.h"
 #include "driver.h"
+#include "fiber.h"
+#include "watch.h"
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <sys/mman.h>
 
-enum class At { Start, Ready, Barrier, Exchange, End };
+enum class At { Start, Ready, Barrier, Exchange, Wait, End };
 
 struct Fiber {
     void *stack_pointer = nullptr;
@@ -19,6 +22,11 @@ struct Fiber {
     unsigned mask = 0, bytes = 0;
     const void *mine = nullptr;
     void *all = nullptr;
+    // What this thread waits for.
+    const char *meets = nullptr;
+    unsigned long meetings = 0, meetings_of_warp = 0;
+    const std::function<bool()> *ready = nullptr;
+    const std::function<std::string()> *where = nullptr;
 };
 
 static const unsigned WARP = 32, MOST_BYTES = 256;
@@ -96,6 +104,7 @@ static void resume(Fiber &fiber) {
     module_now->state->thread = {fiber.thread % x, fiber.thread / x % y, fiber.thread / x / y};
     fiber.at = At::Ready;
     fiber_now = &fiber;
+    watch_thread(fiber.thread);
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
     if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     if (fiber.at != At::End) return;
@@ -111,9 +120,11 @@ static void barrier() {
     pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
 }
 
-// Completes the exchange of the lanes in `mask` if all of them that have not returned have reached it. A lane
-// that has returned gives NaN.
-static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
+// Completes the exchange of a lane with those in its mask if all of them that have not returned have reached it.
+// A lane that has returned gives NaN.
+static bool exchanged(const Fiber &fiber) {
+    unsigned first = fiber.thread / WARP * WARP, mask = fiber.mask, bytes = fiber.bytes;
+    bool meeting = fiber.meets;
     Fiber *lanes = &fibers[first];
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
     static char gathered[WARP * MOST_BYTES];
@@ -122,7 +133,8 @@ static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
             memset(gathered + lane * bytes, 0xFF, bytes);
             continue;
         }
-        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes)
+        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes ||
+            (lanes[lane].meets != nullptr) != meeting)
             return false;
         memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
     }
@@ -141,13 +153,45 @@ static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes)
     if (!(mask >> lane & 1)) complaint = "a lane that is not in the mask of its own warp operation";
     fiber->mask = mask, fiber->bytes = bytes, fiber->mine = mine, fiber->all = all;
     fiber->at = At::Exchange;
-    if (complaint.empty() && exchanged(fiber->thread - lane, mask, bytes)) return;
+    if (complaint.empty() && exchanged(*fiber)) return;
     pw_switch(&fiber->stack_pointer, scheduler_stack_pointer);
 }
 
-static void trap(const char *what, unsigned long value) {
-    complaint = text("thread %u: %s at address %lu, which is not aligned", fiber_now->thread, what, value);
+unsigned this_thread() { return fiber_now->thread; }
+unsigned threads_of_block() { return (unsigned)fibers.size(); }
+char *end_of_locals(unsigned thread) { return fibers[thread].stack + STACK; }
+bool is_local(const void *start, size_t bytes) {
+    return (char *)start >= (char *)__builtin_frame_address(0) &&
+           (char *)start + bytes <= end_of_locals(fiber_now->thread);
+}
+
+void give_up(const std::string &why) {
+    complaint = text("thread %u: %s", fiber_now->thread, why.c_str());
+    for (;;) pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
+}
+
+bool meet(const void *mine, const void *(&all)[WARP], const char *where) {
+    Fiber &fiber = *fiber_now;
+    fiber.meets = where;
+    exchange(0xffffffffu, &mine, all, sizeof mine);
+    fiber.meets = nullptr;
+    unsigned long &meetings = fibers[fiber.thread / WARP * WARP].meetings_of_warp;
+    if (meetings > fiber.meetings++) return false;
+    meetings++;
+    for (const void *&one : all)
+        if (one == (void *)-1) one = nullptr;
+    return true;
+}
+
+void wait_until(const std::function<bool()> &ready, const std::function<std::string()> &where) {
+    if (ready()) return;
+    fiber_now->at = At::Wait;
+    fiber_now->ready = &ready, fiber_now->where = &where;
     pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
+}
+
+static void trap(const char *what, unsigned long value) {
+    give_up(text("%s at address %lu, which is not aligned", what, value));
 }
 
 static std::map<const void *, unsigned long> &shared_now = *new std::map<const void *, unsigned long>;
@@ -172,7 +216,8 @@ static bool run_warp(unsigned first, bool backwards) {
         again = false;
         for (unsigned i = 0; i < count && complaint.empty(); i++) {
             Fiber &fiber = fibers[first + (backwards ? count - 1 - i : i)];
-            if (fiber.at == At::Exchange) exchanged(first, fiber.mask, fiber.bytes);
+            if (fiber.at == At::Exchange) exchanged(fiber);
+            if (fiber.at == At::Wait && (*fiber.ready)()) fiber.at = At::Ready;
             if (fiber.at != At::Ready && fiber.at != At::Start) continue;
             resume(fiber);
             any = again = true;
@@ -181,13 +226,20 @@ static bool run_warp(unsigned first, bool backwards) {
     return any;
 }
 
-static std::string stuck() {
+static std::string place_of(const Fiber &fiber) {
     static const char *const PLACES[] =
-        {"not started", "running", "at a barrier", "at a warp operation", "returned"};
+        {"not started", "running", "at a barrier", "at a warp operation", "waiting", "returned"};
+    if (fiber.at == At::Wait) return (*fiber.where)();
+    if (fiber.at == At::Exchange && fiber.meets) return std::string("at ") + fiber.meets;
+    return PLACES[(int)fiber.at];
+}
+
+static std::string stuck() {
     std::string text = "threads wait for one another for ever:";
     for (size_t i = 0, from = 0; i < fibers.size(); i++) {
-        if (i + 1 < fibers.size() && fibers[i + 1].at == fibers[i].at) continue;
-        text += " " + std::to_string(from) + ".." + std::to_string(i) + " " + PLACES[(int)fibers[i].at] + ";";
+        std::string place = place_of(fibers[i]);
+        if (i + 1 < fibers.size() && place_of(fibers[i + 1]) == place) continue;
+        text += " " + std::to_string(from) + ".." + std::to_string(i) + " " + place + ";";
         from = i + 1;
     }
     return text;
@@ -208,7 +260,7 @@ static void run_block(unsigned threads, bool backwards) {
             for (Fiber &fiber : fibers)
                 if (fiber.at == At::Barrier) fiber.at = At::Ready;
             waiting = 0;
-        } else if (!any && complaint.empty()) {
+        } else if (!any && complaint.empty() && !end_loads()) {
             complaint = stuck();
         }
     }
@@ -216,15 +268,25 @@ static void run_block(unsigned threads, bool backwards) {
         if (fiber.stack) free_stacks.push_back(fiber.stack);
 }
 
+static std::string &failure = *new std::string;
+
+// For tests: why a launch failed since the last call, or nothing.
+API void pw_failed_launch(char *into, size_t bytes) {
+    Lock lock(machine());
+    snprintf(into, bytes, "%s", failure.c_str());
+    failure.clear();
+}
+
 bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block,
               unsigned shared) {
     static const bool backwards = getenv("PIPEWRIGHT_EMULATOR_BACKWARDS") != nullptr;
-    *module->runtime = {barrier, exchange, trap, shares};
+    *module->runtime = {barrier, exchange, trap, shares, HOPPER};
     shared_now.clear();
     kernel_now = kernel, module_now = module, arguments_now = arguments, block_dim_now = block;
     PwState &state = *module->state;
     state.block_dim = block, state.grid_dim = grid;
     state.launch++;
+    unsigned threads = block.x * block.y * block.z;
     uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t index = backwards ? blocks - 1 - i : i;
@@ -232,11 +294,14 @@ bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim g
                        (unsigned)(index / grid.x / grid.y)};
         memset(module->dynamic_shared, 0xFF, shared);
         complaint.clear();
-        run_block(block.x * block.y * block.z, (index & 1) != backwards);
+        begin_hopper(module, threads, shared);
+        run_block(threads, (index & 1) != backwards);
         if (complaint.empty()) check_shared(shared);
+        if (complaint.empty()) complaint = left_undone();
         if (complaint.empty()) continue;
-        fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x,
-                state.block.y, state.block.z, complaint.c_str());
+        failure = text("kernel %s, block (%u, %u, %u): %s", kernel->name, state.block.x, state.block.y,
+                       state.block.z, complaint.c_str());
+        fprintf(stderr, "emulated CUDA: %s\n", failure.c_str());
         return false;
     }
     return true;

@@ -1,6 +1,5 @@
 // Modules, functions and launches. An image is a shared object that the emulated NVRTC made.
-#include "../kernel/abi.h"
-#include "driver.h"
+#include "../hopper/hopper.h"
 #include "watch.h"
 #include <cstdlib>
 #include <cstring>
@@ -158,18 +157,33 @@ static CUresult check(Function *function, PwDim grid, PwDim block, unsigned shar
     return SUCCESS;
 }
 
-/// A kernel's pointers, and whether it may write there. A word of a class may be a pointer, to anything.
-static std::vector<std::pair<CUdeviceptr, bool>> pointers_of(const PwKernel *kernel, void **params) {
-    std::vector<std::pair<CUdeviceptr, bool>> pointers;
+/// What a launch may use: so many bytes, or all up to the end of the memory.
+struct Use {
+    CUdeviceptr start;
+    size_t bytes;
+    bool writes;
+};
+
+/// What a kernel's pointers say, and maps of tensors. A word of a class may be a pointer, to anything.
+static std::vector<Use> uses_of(const PwKernel *kernel, void **params) {
+    std::vector<Use> uses;
     for (unsigned long i = 0; i < kernel->argument_count; i++) {
         const PwArgument &argument = kernel->arguments[i];
         auto *words = (const CUdeviceptr *)params[i];
-        if (argument.use != PW_NO_POINTER) pointers.push_back({*words, argument.use == PW_WRITES});
-        for (size_t word = 0; word < argument.class_bytes / sizeof *words; word++)
-            if (allocation_of(words[word])) pointers.push_back({words[word], true});
+        if (argument.use != PW_NO_POINTER) uses.push_back({*words, 0, argument.use == PW_WRITES});
+        for (size_t word = 0; word < argument.class_bytes / sizeof *words; word++) {
+            if (allocation_of(words[word])) uses.push_back({words[word], 0, true});
+            if (argument.class_bytes < word * sizeof *words + sizeof(Tensor)) continue;
+            if (auto *tensor = tensor_at(words + word)) uses.push_back({tensor->start(), tensor->bytes(), false});
+        }
     }
-    return pointers;
+    return uses;
 }
+
+/// Room for arguments, aligned as maps of tensors are.
+struct alignas(64) Arguments {
+    char bytes[64];
+};
 
 static CUresult launch(Function *function, PwDim grid, PwDim block, unsigned shared, Stream *stream,
                        void **params) {
@@ -183,14 +197,14 @@ static CUresult launch(Function *function, PwDim grid, PwDim block, unsigned sha
     launched++;
     const PwKernel *kernel = function->kernel;
     PwModule *module = function->module;
-    auto arguments =
-        std::make_shared<std::vector<std::max_align_t>>(kernel->bytes / sizeof(std::max_align_t) + 1);
+    auto arguments = std::make_shared<std::vector<Arguments>>(kernel->bytes / sizeof(Arguments) + 1);
     kernel->capture(params, arguments->data());
-    auto pointers = pointers_of(kernel, params);
+    auto uses = uses_of(kernel, params);
     enqueue(stream, kernel->name, [=] {
         // Without a watch, a kernel may use all that its pointers point at.
         if (!module->watch)
-            for (auto [start, writes] : pointers) may_touch(start, writes);
+            for (auto [start, bytes, writes] : uses)
+                bytes ? touches(start, bytes, writes) : may_touch(start, writes);
         begin_watch(module);
         bool good = run_grid(module, kernel, arguments->data(), grid, block, shared);
         end_watch(module);

@@ -23,10 +23,64 @@ static unsigned char *shadow(size_t bytes) {
     return (unsigned char *)start;
 }
 
+// Of the kernel that runs, or null.
+static PwWatch *watch_now;
+
 void begin_watch(PwModule *module) {
+    watch_now = nullptr;
     if (!module->watch || !pw_watches()) return;
     static unsigned char *fine = shadow(ADDRESSES / 2), *pages = shadow(ADDRESSES / PAGE);
-    *module->watch = {(unsigned long)addresses(), ADDRESSES, fine, pages};
+    static auto *writers = (unsigned long *)shadow(module->dynamic_shared_bytes * sizeof(unsigned long));
+    *module->watch = {(unsigned long)addresses(), ADDRESSES, fine, pages, writers, 0};
+    watch_now = module->watch;
+}
+
+void watch_read(CUdeviceptr start, size_t bytes) {
+    if (!watch_now || start - watch_now->start >= watch_now->bytes) return;
+    for (size_t at = start - watch_now->start; at < start - watch_now->start + bytes; at += 2) {
+        watch_now->fine[at / 2] |= PW_READS;
+        watch_now->pages[at / PAGE] = 1;
+    }
+}
+
+// ---- Shared memory ----
+
+/// The time is the number of fences so far. A writer's upper bits are its thread, from 1, and the others its
+/// time.
+static const unsigned TIME_BITS = 48;
+static unsigned long fences;
+static std::vector<unsigned long> &last_fence = *new std::vector<unsigned long>;
+
+void watch_block(unsigned threads, size_t shared) {
+    if (!watch_now) return;
+    fences = 0;
+    last_fence.assign(threads, 0);
+    memset(watch_now->shared_writers, 0, shared * sizeof(unsigned long));
+}
+
+void watch_thread(unsigned thread) {
+    if (watch_now) watch_now->writer = (thread + 1ul) << TIME_BITS | fences;
+}
+
+void watch_fence(unsigned thread) {
+    if (!watch_now) return;
+    last_fence[thread] = ++fences;
+    watch_thread(thread);
+}
+
+int unfenced_writer(size_t offset, size_t bytes, unsigned reader) {
+    if (!watch_now) return -1;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned long writer = watch_now->shared_writers[offset + i];
+        unsigned long time = writer & ((1ul << TIME_BITS) - 1);
+        int thread = (int)(writer >> TIME_BITS) - 1;
+        if (thread >= 0 && last_fence[thread] <= time && last_fence[reader] <= time) return thread;
+    }
+    return -1;
+}
+
+void watch_landed(size_t offset, size_t bytes) {
+    if (watch_now) memset(watch_now->shared_writers + offset, 0, bytes * sizeof(unsigned long));
 }
 
 struct Range {

@@ -12,6 +12,34 @@ struct PwState {
     unsigned long launch;
 };
 
+/// An instruction that all threads of a warpgroup execute: what it is, and the operands of this thread.
+enum PwStepKind : unsigned char { PW_FENCE, PW_PRODUCT, PW_COMMIT, PW_WAIT, PW_MORE_REGISTERS, PW_FEWER_REGISTERS };
+struct PwStep {
+    PwStepKind kind;
+    /// Of a product: whether the right matrix is transposed, and whether the sum is added to.
+    bool transposed, add;
+    /// The columns of a product, the groups that a wait leaves, or a number of registers.
+    unsigned number;
+    /// The matrices in shared memory. The left one is null if it is in registers.
+    unsigned long left, right;
+    const unsigned *left_registers;
+    float *sum;
+};
+
+/// The driver's functions for the instructions of Hopper. Addresses are offsets in dynamic shared memory.
+struct PwHopper {
+    void (*step)(const PwStep *step);
+    void (*barrier_init)(unsigned barrier, unsigned arrivals);
+    void (*barrier_init_fence)();
+    /// Announces bytes, and arrives.
+    void (*barrier_arrive)(unsigned barrier, unsigned bytes);
+    void (*barrier_wait)(unsigned barrier, unsigned parity);
+    void (*named_barrier)(unsigned id, unsigned threads, bool waits);
+    void (*tensor_load)(unsigned to, const void *map, unsigned barrier, const int *coordinates);
+    void (*tensor_prefetch)(const void *map);
+    void (*shared_fence)();
+};
+
 /// The driver's functions for kernels.
 struct PwRuntime {
     /// `__syncthreads`.
@@ -22,6 +50,7 @@ struct PwRuntime {
     void (*trap)(const char *what, unsigned long value);
     /// A thread declares a static variable in shared memory.
     void (*shares)(const void *start, unsigned long bytes);
+    PwHopper hopper;
 };
 
 /// What a kernel does with a pointer that it gets.
@@ -34,10 +63,12 @@ struct PwArgument {
     unsigned long class_bytes;
 };
 
-/// Marks of memory that a kernel has used: a byte for two bytes, and one for 4096 bytes.
+/// Marks of memory that a kernel has used: a byte for two bytes, and one for 4096 bytes. And who wrote each
+/// byte of dynamic shared memory when: `writer` is the thread that runs, and the time.
 struct PwWatch {
     unsigned long start, bytes;
     unsigned char *fine, *pages;
+    unsigned long *shared_writers, writer;
 };
 
 struct PwKernel {

@@ -171,6 +171,7 @@ static inline unsigned atomicCAS(unsigned *address, unsigned compare, unsigned v
 }
 
 #include "arithmetic.h"
+#include "hopper.h"
 
 // The table of kernels. The emulated NVRTC adds `PW_KERNELS(PW_KERNEL(name, most threads), ...)` at the end
 // of the source.

@@ -16,6 +16,14 @@ pw_mark(const void *start, unsigned long bytes, unsigned char mark) {
     pw_watch.pages[(at + bytes - 1) >> 12] = 1;
 }
 
+static inline __attribute__((no_sanitize_thread, always_inline)) void pw_write(void *start,
+                                                                              unsigned long bytes) {
+    pw_mark(start, bytes, PW_WRITES);
+    unsigned long at = (char *)start - pw_dynamic_shared;
+    if (at >= sizeof pw_dynamic_shared || !pw_watch.shared_writers) return;
+    for (unsigned long i = 0; i < bytes; i++) pw_watch.shared_writers[at + i] = pw_watch.writer;
+}
+
 PW_HOOK(void) pw_misaligned(const void *, unsigned long);
 #define PW_ACCESSES(bytes)                                                                           \
     PW_HOOK(void) __tsan_read##bytes(void *at) {                                                     \
@@ -24,10 +32,10 @@ PW_HOOK(void) pw_misaligned(const void *, unsigned long);
     }                                                                                                \
     PW_HOOK(void) __tsan_write##bytes(void *at) {                                                    \
         if ((unsigned long)at % bytes) pw_misaligned(at, bytes);                                     \
-        pw_mark(at, bytes, PW_WRITES);                                                               \
+        pw_write(at, bytes);                                                                         \
     }                                                                                                \
     PW_HOOK(void) __tsan_unaligned_read##bytes(void *at) { pw_mark(at, bytes, PW_READS); }           \
-    PW_HOOK(void) __tsan_unaligned_write##bytes(void *at) { pw_mark(at, bytes, PW_WRITES); }
+    PW_HOOK(void) __tsan_unaligned_write##bytes(void *at) { pw_write(at, bytes); }
 PW_ACCESSES(1)
 PW_ACCESSES(2)
 PW_ACCESSES(4)
@@ -37,7 +45,7 @@ PW_HOOK(void) __tsan_read_range(void *at, unsigned long bytes) {
     for (unsigned long i = 0; i < bytes; i++) pw_mark((char *)at + i, 1, PW_READS);
 }
 PW_HOOK(void) __tsan_write_range(void *at, unsigned long bytes) {
-    for (unsigned long i = 0; i < bytes; i++) pw_mark((char *)at + i, 1, PW_WRITES);
+    for (unsigned long i = 0; i < bytes; i++) pw_write((char *)at + i, 1);
 }
 PW_HOOK(void) __tsan_init() {}
 PW_HOOK(void) __tsan_vptr_update(void **, void *) {}
