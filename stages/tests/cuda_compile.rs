@@ -64,9 +64,10 @@ fn dynamic_shared() -> String {
     let lines = fused::FUSED.iter().flat_map(|fused| {
         let [forward, kv, q] = fused.shared;
         let of_kv = fused.backward_kv.iter().map(move |names| (*names, kv));
-        let all = of_kv.chain([(fused.forward, forward), (fused.backward_q, q)]);
-        all.flat_map(|(names, bytes)| names.map(|name| (name, bytes)))
+        of_kv.chain([(fused.forward, forward), (fused.backward_q, q)])
     });
+    let on_hopper = fused::ON_HOPPER.iter().map(|kernel| (kernel.forward, kernel.shared));
+    let lines = lines.chain(on_hopper).flat_map(|(names, bytes)| names.map(|name| (name, bytes)));
     lines.map(|(name, bytes)| format!("{name} {bytes}\n")).collect()
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::cuda::context::{capability, check_capability, most_shared};
 use crate::cuda::driver::{self, Copy, Stream};
+use crate::cuda::hopper;
 use crate::cuda::memory::block_cache::Shelf;
 use crate::cuda::memory::pinned::Staging;
 use crate::cuda::module::Kernels;
@@ -30,6 +31,7 @@ pub(crate) struct Streams {
     reached: RefCell<BTreeMap<u32, Copy>>,
     /// The most bytes of shared memory that a block may have.
     most_shared: usize,
+    uses_wgmma: bool,
 }
 
 impl Streams {
@@ -37,6 +39,7 @@ impl Streams {
     pub(crate) fn open(index: u32) -> Result<Self> {
         let capability = capability(index)?;
         check_capability(index, capability)?;
+        let uses_wgmma = hopper::is_wanted(index, capability)?;
         let stream = Arc::new(Stream::new()?);
         Ok(Self {
             index,
@@ -49,6 +52,7 @@ impl Streams {
             staging: Staging::default(),
             reached: RefCell::default(),
             most_shared: most_shared(index)?,
+            uses_wgmma,
         })
     }
 
@@ -90,6 +94,11 @@ impl Streams {
     /// The most bytes of shared memory that a block may have.
     pub(crate) fn most_shared(&self) -> usize {
         self.most_shared
+    }
+
+    /// Whether attention's forward multiplies by `wgmma`, where there is such a kernel.
+    pub(crate) fn uses_wgmma(&self) -> bool {
+        self.uses_wgmma
     }
 
     /// Host memory for copies to and from the GPU.

@@ -1,5 +1,6 @@
 // What Hopper has beside mma.cu: products of a warpgroup, copies by the tensor memory accelerator, barriers
-// that count bytes. Wrappers of PTX instructions, and the same functions on the host for the tests.
+// that count bytes. Wrappers of PTX instructions. The emulator has the same functions for the host, in
+// stages/emulator/src/kernel/hopper.h, written from the manual apart from these.
 //
 // As in mma.cu, an address in shared memory is the offset in bytes from the start of the block's dynamic
 // shared memory; `shared_address` gives what a descriptor needs. Source: PTX ISA 9.0, "mbarrier",
@@ -8,7 +9,7 @@
 #if !defined(PIPEWRIGHT_HOST) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // A `CUtensorMap` of the driver, an argument of a kernel: `const __grid_constant__`.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
     u64 opaque[16];
 };
 
