@@ -15,7 +15,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// Heads that each have their own keys and values.
-    fn alone([batch, time, heads, width]: [usize; 4]) -> Self {
+    pub(super) fn alone([batch, time, heads, width]: [usize; 4]) -> Self {
         Self::grouped([batch, time], [heads, heads, width], None)
     }
 

@@ -67,6 +67,8 @@ fn edges_of_tiles_of_128_keys_and_of_blocks_of_192_queries() {
         for time in [127, 128, 129, 191, 193, 257] {
             check(DType::Bf16, Sizes::grouped([2, time], [2, 1, width], None));
         }
+        // Six tiles, for which there are two places.
+        check(DType::Bf16, Sizes::alone([1, 650, 1, width]));
         for window in [1, 64, 128, 129, 200] {
             check(DType::Bf16, Sizes::grouped([1, 330], [1, 1, width], Some(window)));
         }

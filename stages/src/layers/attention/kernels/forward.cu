@@ -23,10 +23,10 @@ template <int MS> struct Softmax {
 };
 
 // Replaces each score s by 2^(scale * (s - largest)), with the row's largest score so far, and updates the
-// softmax. The sums of a row are to be multiplied by its correction. The largest score is finite from the
-// start, so infinity is never subtracted from infinity, even where all of a row's keys in a tile are hidden.
-template <int WIDTH, int MS, int NS>
-__forceinline__ void raise(float (&scores)[MS][NS][4], Softmax<MS> &softmax, float (&corrections)[MS][2]) {
+// softmax. `correct` multiplies the sums of a row. The largest score is finite from the start, so infinity is
+// never subtracted from infinity, even where all of a row's keys in a tile are hidden.
+template <int WIDTH, int MS, int NS, class Correct>
+__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, const Correct &correct) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -39,9 +39,9 @@ __forceinline__ void raise(float (&scores)[MS][NS][4], Softmax<MS> &softmax, flo
             largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
             largest = fmaxf(largest * SCALE_2<WIDTH>, softmax.largest[m][half]);
             const float correction = exp2_fast(softmax.largest[m][half] - largest);
-            corrections[m][half] = correction;
             softmax.largest[m][half] = largest;
             softmax.total[m][half] *= correction;
+            correct(m, half, correction);
 #pragma unroll
             for (int n = 0; n < NS; n++)
 #pragma unroll
@@ -50,18 +50,6 @@ __forceinline__ void raise(float (&scores)[MS][NS][4], Softmax<MS> &softmax, flo
                     softmax.total[m][half] += scores[m][n][i];
                 }
         }
-}
-
-// Multiplies each row by its correction.
-template <int WIDTH, int MS>
-__forceinline__ void correct(float (&sum)[MS][WIDTH / 8][4], const float (&corrections)[MS][2]) {
-#pragma unroll
-    for (int m = 0; m < MS; m++)
-#pragma unroll
-        for (int n = 0; n < WIDTH / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                sum[m][n][i] *= corrections[m][i / 2];
 }
 
 // Adds up the totals of the lanes. Writes the logarithms of the rows' sums to lse, and returns the factors of
@@ -135,9 +123,13 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
         turned_product(scores, queries, stage, 0);
         if (ahead < (int)Its::KEYS - 1 || ahead + Its::MS * 16 > window)
             hide<false>(scores, ahead, window);
-        float corrections[Its::MS][2];
-        raise<WIDTH>(scores, softmax, corrections);
-        correct<WIDTH>(sum, corrections);
+        soften<WIDTH>(scores, softmax, [&](int m, int half, float correction) {
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                sum[m][n][half * 2] *= correction;
+                sum[m][n][half * 2 + 1] *= correction;
+            }
+        });
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }
     float factors[Its::MS][2];

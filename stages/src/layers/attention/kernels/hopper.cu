@@ -2,12 +2,12 @@
 // with roles, as in Shah et al., "FlashAttention-3" (2024).
 //
 // A block takes 64 query rows of a head for each of its computing warpgroups. One more warpgroup copies: a
-// thread of it starts the copies of tiles of 128 keys and of their values, two tiles ahead. Barriers in shared
-// memory say which tiles are there, and which places are free again. A warpgroup makes the scores of a tile
-// while it makes the softmax of the tile before.
+// thread of it starts the copies of tiles of 128 keys and of their values, up to two tiles ahead. Barriers in
+// shared memory say which tiles are there, and which places are free again. While the values of a tile are
+// added up, a warpgroup makes the softmax of the next tile.
 //
-// A tile in shared memory has parts of 64 columns, and a part has a row of 128 bytes for each key. Its 16-byte
-// chunks are permuted as in tiles.cu, which is the swizzle of 128 bytes of copies and of wgmma.
+// A tile in shared memory has parts of 64 columns, and a part has a row of 128 bytes for each key. Its
+// 16-byte chunks are permuted as in tiles.cu, which is the swizzle of 128 bytes of copies and of wgmma.
 
 #if defined(PIPEWRIGHT_HOST) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -15,8 +15,8 @@ namespace attention {
 
 // The sizes of the kernel for a head width.
 template <int WIDTH> struct Hopper {
-    // The warpgroups that compute, and the registers of their threads and of those that copy. All threads have
-    // the same number at the start, and together as many as a multiprocessor.
+    // The warpgroups that compute, and the registers of their threads and of those that copy. Together they
+    // have no more than a multiprocessor.
     static constexpr unsigned GROUPS = WIDTH == 64 ? 3 : 2;
     static constexpr unsigned MORE = WIDTH == 64 ? 160 : 240, FEWER = WIDTH == 64 ? 32 : 24;
     static constexpr unsigned ROWS = 64, QUERIES = ROWS * GROUPS, KEYS = 128, STAGES = 2;
@@ -54,8 +54,8 @@ template <int N> __forceinline__ float (&flat(float (&sum)[1][N][4]))[4 * N] {
     return *(float(*)[4 * N]) & sum;
 }
 
-// The compiler does not move what makes or uses these numbers across this place. It does not know that products
-// write their sums until they are waited for.
+// The compiler does not move what makes or uses these numbers across this place. It does not know that
+// products write their sums until they are waited for.
 template <unsigned N> __forceinline__ void pin(float (&numbers)[N]) {
 #if !defined(PIPEWRIGHT_HOST)
 #pragma unroll
@@ -65,7 +65,8 @@ template <unsigned N> __forceinline__ void pin(float (&numbers)[N]) {
 }
 
 // Starts scores = queries * transpose of the keys.
-template <int WIDTH> __forceinline__ void start_scores(float (&scores)[1][16][4], unsigned queries, unsigned keys) {
+template <int WIDTH>
+__forceinline__ void start_scores(float (&scores)[1][16][4], unsigned queries, unsigned keys) {
     using Its = Hopper<WIDTH>;
     const u64 left = matrix(queries, 0), right = matrix(keys, 0);
     wgmma_fence();
@@ -78,7 +79,8 @@ template <int WIDTH> __forceinline__ void start_scores(float (&scores)[1][16][4]
 
 // Starts sum += powers * values.
 template <int WIDTH>
-__forceinline__ void start_sum(float (&sum)[1][WIDTH / 8][4], const unsigned (&powers)[8][4], unsigned values) {
+__forceinline__ void start_sum(float (&sum)[1][WIDTH / 8][4], const unsigned (&powers)[8][4],
+                               unsigned values) {
     const u64 right = matrix(values, Hopper<WIDTH>::KEYS * 128);
     wgmma_fence();
 #pragma unroll
@@ -108,14 +110,16 @@ __forceinline__ void copy_all(const TensorMap &qkv, const Heads &all, const Docu
     const auto copy = [&](unsigned to, unsigned apart, unsigned barrier, unsigned vector, unsigned row) {
 #pragma unroll
         for (unsigned part = 0; part < Its::PARTS; part++)
-            tensor_load(to + part * apart, qkv, barrier, (int)part * 64, (int)vector, before + (int)row, sequence);
+            tensor_load(to + part * apart, qkv, barrier, (int)part * 64, (int)vector, before + (int)row,
+                        sequence);
     };
     barrier_expect(Its::BARRIERS, Its::TILES);
     for (unsigned group = 0; group < Its::GROUPS; group++)
         copy(group * Its::OF_GROUP, Its::BOX, Its::BARRIERS, blockIdx.y, first + group * Its::ROWS);
+    const unsigned head = all.query + blockIdx.y / all.group();
     for (unsigned tile = begin; tile < end; tile++)
         for (unsigned which = 0; which < 2; which++) {
-            const unsigned i = tile - begin, vector = all.query + blockIdx.y / all.group() + which * all.key_value;
+            const unsigned i = tile - begin, vector = head + which * all.key_value;
             const Slot<WIDTH> slot(i, which);
             if (i >= Its::STAGES)
                 barrier_wait(slot.is_free, slot.parity ^ 1);
@@ -167,18 +171,19 @@ __forceinline__ void attend(bf16 *out, float *lse, const Heads &all, const Docum
             }
     };
 
-    float sum[1][WIDTH / 8][4] = {}, scores[1][16][4], corrections[1][2];
+    float sum[1][WIDTH / 8][4] = {}, scores[1][16][4], corrections[2];
     unsigned powers[8][4];
     Softmax<1> softmax = {{{lowest(), lowest()}}, {{0, 0}}};
     // Makes powers of finished scores, and waits for the keys of the next tile.
-    const auto soften = [&](unsigned tile) {
+    const auto make_powers = [&](unsigned tile) {
         pin(flat(scores));
         release(tile, 0);
         const int ahead = (int)own - (int)(tile * Its::KEYS), window = all.window;
         if (ahead < (int)Its::KEYS - 1 || ahead + 16 > window)
             hide<false>(scores, ahead, window);
-        raise<WIDTH>(scores, softmax, corrections);
-        // With a wait at the end the assembler does not move the powers behind a product that is not waited for.
+        const auto correct = [&](int, int half, float correction) { corrections[half] = correction; };
+        soften<WIDTH>(scores, softmax, correct);
+        // A wait here keeps the assembler from making the powers only after the sums are waited for.
         pin(flat(scores));
         if (tile + 1 < own_end)
             wait(tile + 1, 0);
@@ -189,17 +194,21 @@ __forceinline__ void attend(bf16 *out, float *lse, const Heads &all, const Docum
     if (own_begin < own_end) {
         start_scores<WIDTH>(scores, queries, wait(own_begin, 0));
         wgmma_wait<0>();
-        soften(own_begin);
+        make_powers(own_begin);
         round_powers(powers, scores);
         for (unsigned tile = own_begin + 1; tile < own_end; tile++) {
             start_scores<WIDTH>(scores, queries, Slot<WIDTH>(tile - begin, 0).tile);
             start_sum<WIDTH>(sum, powers, wait(tile - 1, 1));
             wgmma_wait<1>();
-            soften(tile);
+            make_powers(tile);
             wgmma_wait<0>();
             pin(flat(sum));
             release(tile - 1, 1);
-            correct<WIDTH>(sum, corrections);
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    sum[0][n][i] *= corrections[i / 2];
             round_powers(powers, scores);
         }
         start_sum<WIDTH>(sum, powers, wait(own_end - 1, 1));
@@ -210,11 +219,12 @@ __forceinline__ void attend(bf16 *out, float *lse, const Heads &all, const Docum
     pass(own_end, end);
 
     float factors[1][2];
-    finish(factors, softmax, lse + document.first * all.query + (u64)blockIdx.y * document.rows, own, document.rows);
+    lse += document.first * all.query + (u64)blockIdx.y * document.rows;
+    finish(factors, softmax, lse, own, document.rows);
     // The rows are collected where this warpgroup's queries were.
     named_barrier(2 + group, 128);
-    store_rows<WIDTH>(rows_of<WIDTH>(out, all.query, blockIdx.y, document.rows, document.first), own, sum, factors, 0,
-                      row);
+    const Rows<bf16> rows = rows_of<WIDTH>(out, all.query, blockIdx.y, document.rows, document.first);
+    store_rows<WIDTH>(rows, own, sum, factors, 0, row);
 }
 
 template <int WIDTH, bool APART>
@@ -229,6 +239,11 @@ __forceinline__ void forward_hopper(const TensorMap &qkv, bf16 *out, float *lse,
     const unsigned begin = all.first_key(first) / Its::KEYS;
     const unsigned end = (min(first + Its::QUERIES, document.rows) + Its::KEYS - 1) / Its::KEYS;
     if (threadIdx.x == 0) {
+#if !defined(PIPEWRIGHT_HOST)
+        // Swizzles count from multiples of 1024 bytes. CUDA's own kilobyte comes before, and nothing else.
+        if (shared_address(0) % 1024 != 0)
+            __trap();
+#endif
         barrier_init(Its::BARRIERS, 1);
         for (unsigned i = 0; i < Its::STAGES; i++)
             for (unsigned which = 0; which < 2; which++) {
@@ -255,10 +270,11 @@ __forceinline__ void forward_hopper(const TensorMap &qkv, bf16 *out, float *lse,
 
 } // namespace attention
 
-// As the kernels in forward.cu, with the same arguments but for `qkv`: a map of `[batch, time, vectors, width]`,
-// or for `apart` of `[1, batch * time, vectors, width]`, with boxes of 64 rows and 64 columns of a vector and the
-// swizzle of 128 bytes. The grid's x is ceil(time / 192) for width 64, ceil(time / 128) for width 128. A block
-// has 512 or 384 threads, and 88 or 160 KiB of dynamic shared memory and 72 bytes.
+// As the kernels in forward.cu, with the same arguments but for `qkv`, which comes first: a map of
+// `[batch, time, vectors, width]`, or for `apart` of `[1, batch * time, vectors, width]`, with boxes of 64
+// rows and 64 columns of a vector and the swizzle of 128 bytes. The grid's x is ceil(time / 192) for width 64
+// and ceil(time / 128) for width 128. A block has 512 or 384 threads, and 88 or 160 KiB and 72 bytes of
+// dynamic shared memory.
 #define ATTENTION_FORWARD_HOPPER(WIDTH, NAME, APART)                                                         \
     extern "C" __global__ void __launch_bounds__(attention::Hopper<WIDTH>::THREADS, 1)                       \
         attention_forward_hopper_##NAME##_bf16(const __grid_constant__ TensorMap qkv, bf16 *out, float *lse, \
