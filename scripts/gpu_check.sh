@@ -9,7 +9,8 @@
 #   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: NVRTC compiles the kernels, the emulator runs the tests
 #
 # The most valuable comes first: what was guessed of speed, beside what is measured. Then tests, and what takes long. All that was guessed is
-# printed once more at the end, as a table. With `--only tests`, `--only bench` or `--only sanitize` that part has the 9 minutes to itself.
+# printed once more at the end, as a table. With `--only tests`, `--only bench`, `--only sanitize` or `--only attention` that part has the 9
+# minutes to itself. The last is run only so: it tries attention's forward by wgmma, which is off by default, on an H100 or H200.
 # LIMIT=SECONDS takes the place of the 9 minutes. CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is
 # the one of $PYTHON (python3).
 # Functions are called by name; folders are named by hashes.
@@ -39,7 +40,7 @@ EMULATOR_TESTS=(
 )
 
 usage() {
-  sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -52,7 +53,7 @@ while [ $# -gt 0 ]; do
       mode=${1#--} bin=$(realpath -m "$2") again+=" $1 $(printf %q "$2")"
       shift ;;
     --only)
-      case ${2:-} in tests | bench | sanitize) only=$2 again+=" --only $2" ;; *) usage ;; esac
+      case ${2:-} in tests | bench | sanitize | attention) only=$2 again+=" --only $2" ;; *) usage ;; esac
       shift ;;
     --from)
       [ $# -gt 1 ] || usage
@@ -236,6 +237,15 @@ links() {
   guess links
 }
 
+# Attention's forward by wgmma: its tests, its errors beside their bounds, and its speed beside the usual way.
+by_wgmma() {
+  if ! grep -Eq '"compute_capability": *"?9\.0' "$scratch/devices.json"; then
+    echo 'skipped: needs an H100 or H200'
+    return
+  fi
+  PIPEWRIGHT_ATTENTION=wgmma "$@"
+}
+
 # What two processes on one GPU get through with: sockets and few blocks. That each is a host of its own to NCCL, which refuses two ranks on
 # one GPU of one host, tests say themselves.
 export NCCL_SOCKET_IFNAME="=lo" NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
@@ -354,6 +364,16 @@ sanitize_on_a_gpu() {
   part 'compute-sanitizer, memory: kernels' 200 sanitize cuda_kernels '' "${memory[@]}"
 }
 
+attention_on_a_gpu() {
+  part 'attention by wgmma: tests' 90 by_wgmma "$bin/deps/test-cuda_layers" attention apart::attention hopper
+  part 'attention by wgmma: bounds' 60 by_wgmma "$bin/deps/test-cuda_kernels" half::all::attention --nocapture
+  part 'attention by mma.sync' 90 guess attention --keep "$scratch/sample"
+  part 'attention by wgmma' 90 by_wgmma guess attention --beside "$scratch/sample"
+  part 'attention by wgmma: training' 60 by_wgmma guess train --stages 1
+  local memory=(--tool memcheck --report-api-errors no)
+  part 'compute-sanitizer, memory: wgmma' 120 by_wgmma sanitize cuda_layers hopper "${memory[@]}"
+}
+
 on_a_gpu() {
   timeout -k 5 60 "$bin/pipewright" devices
   if ! grep -q '"cuda:0"' "$scratch/devices.json"; then
@@ -374,7 +394,7 @@ on_the_emulator() {
   if [ -n "$emulator" ]; then
     export LD_LIBRARY_PATH=${emulator%/}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     local command
-    for command in 'train --stages 1 2' kernels launches functions 'peer 441000'; do
+    for command in 'train --stages 1 2' kernels attention launches functions 'peer 441000'; do
       # Its words are separate arguments.
       # shellcheck disable=SC2086
       part "the bench runs: $command" 300 guess $command
@@ -393,7 +413,7 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-export -f train killed predicted sanitize benchmark resnet llama guess links
+export -f train killed predicted sanitize benchmark resnet llama guess links by_wgmma
 SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi

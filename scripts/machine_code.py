@@ -49,16 +49,16 @@ ABOUT = """\
 What the compiler makes of each GPU kernel. `scripts/machine_code.py --write` makes this table, and CI compares it.
 The compiler and the tools are those of pip: {wheels}.
 
-regs     registers of a thread
+regs     registers of a thread, of those by wgmma at the start: then warps that copy give some to warps that multiply
 threads  the most threads in a block
 static   bytes of shared memory that the kernel declares
 dynamic  bytes that a launch adds, for the fused kernels of attention. What others add depends on the rows' width.
 blocks   that fit on a multiprocessor at once, of so many threads and bytes
 full     share of the multiprocessor's 64 warps that these are, in percent
 spills   loads and stores of registers that did not fit (LDL, STL)
-mma      products on tensor cores (HMMA)
+mma      products on tensor cores, of a warp (HMMA) or of four (HGMMA)
 ldsm     loads of their operands from shared memory (LDSM)
-cp.async copies from memory to shared memory (LDGSTS), of 16 bytes / of fewer
+cp.async copies from memory to shared memory, of 16 bytes or of boxes (LDGSTS, UTMALDG) / of fewer
 loads    loads of 16 / 8 / 4 / 2 bytes in the code. Narrow ones beside wide ones are for ends of rows.
 stores   the same for stores
 """
@@ -151,9 +151,9 @@ def row(architecture, name, usage, counts, dynamic):
 
     copies = by_width("LDGSTS")
     slashed = ["/".join(map(str, numbers)) for numbers in
-               [(copies[0], sum(copies[1:])), by_width("LDG", "LD"), by_width("STG", "ST")]]
+               [(copies[0] + count("UTMALDG"), sum(copies[1:])), by_width("LDG", "LD"), by_width("STG", "ST")]]
     values = [regs, threads, static, dynamic, fit, 100 * fit * threads // (32 * WARPS), count("LDL", "STL"),
-              count("HMMA"), count("LDSM"), *slashed]
+              count("HMMA", "HGMMA"), count("LDSM"), *slashed]
     return [name, *map(str, values)]
 
 

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code, reason = "the emulator's loader")]
 
+#[path = "../benches/gpu/attention.rs"]
+mod attention;
 #[path = "../benches/gpu/commands.rs"]
 mod commands;
 #[path = "../stages/tests/common/erfc.rs"]
@@ -106,6 +108,19 @@ fn kernels_of_a_gpt_are_predicted_and_measured() {
         ],
     );
     assert_eq!(row(&text, "convolution 3 x 3: 2 x 32 x 32 x 8, W")[0], "-");
+}
+
+#[test]
+fn attention_is_predicted_measured_and_compared() {
+    if !is_emulated() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sample");
+    let text = printed(&format!("attention --keep {}", file.display()));
+    assert_rows(&text, &["1 x 200, 2/1 heads of 64, forward", "1 x 200, 1/1 heads of 128, backward"]);
+    let text = printed(&format!("attention --beside {}", file.display()));
+    assert!(text.contains("shape 2: input gradient is 0.0e0 away from the other way"), "{text}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::predicted::Here;
 use crate::run::Given;
 use crate::sizes::{Result, named};
 use crate::table::{Guess, Table, Unit};
-use crate::{functions, kernels, launches, links, train};
+use crate::{attention, functions, kernels, launches, links, train};
 
 /// Tokens per second of GPT-2 on an H100 that compiled PyTorch was guessed to reach before one was at hand:
 /// the middle of 470 to 510 thousand.
@@ -58,6 +58,15 @@ enum Command {
     Kernels {
         /// Only kernels with this in their names.
         part: Option<String>,
+    },
+    /// Attention in more shapes. `PIPEWRIGHT_ATTENTION=wgmma` chooses the way of its forward.
+    Attention {
+        /// A file for a sample of what is computed.
+        #[arg(long)]
+        keep: Option<PathBuf>,
+        /// Such a file, to compare with.
+        #[arg(long)]
+        beside: Option<PathBuf>,
     },
     /// What it takes to tell a GPU to do something.
     Launches,
@@ -152,6 +161,9 @@ fn measure(arguments: &Arguments, here: &Here, table: &mut Table<'_>) -> Result<
     match &arguments.command {
         Some(Command::Train { stages, json }) => train(table, stages, *json),
         Some(Command::Kernels { part }) => kernels::measure(table, &setting, part.as_deref()),
+        Some(Command::Attention { keep, beside }) => {
+            attention::measure(table, &setting, keep.as_deref(), beside.as_deref())
+        }
         Some(Command::Launches) => launches::measure(table, &setting),
         Some(Command::Links) => links::measure(table, &setting),
         Some(Command::Functions) => functions::measure(table, place.device),

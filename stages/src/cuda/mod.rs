@@ -11,6 +11,7 @@ pub(crate) mod driver;
 pub(crate) mod elementwise;
 pub(crate) mod failure;
 pub(crate) mod gpu;
+pub(crate) mod hopper;
 pub(crate) mod launch;
 pub(crate) mod library;
 pub(crate) mod memory;

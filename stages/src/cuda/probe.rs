@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUdevice;
 
 use super::context::{capability, check_capability, count, missing};
 use super::failure::{self, failed};
+use super::hopper;
 use crate::cuda::library::{FoundLibrary, Library};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -79,7 +80,9 @@ fn ask(index: u32) -> Result<GpuReport> {
         capability,
         total,
         free: free(handle),
-        problem: check_capability(index, capability).err(),
+        problem: check_capability(index, capability)
+            .and_then(|()| hopper::is_wanted(index, capability))
+            .err(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::cuda::context::{capability, check_capability, most_shared, multiprocessors};
 use crate::cuda::driver::{self, Copy, Stream};
+use crate::cuda::hopper;
 use crate::cuda::memory::block_cache::Shelf;
 use crate::cuda::memory::pinned::Staging;
 use crate::cuda::module::Kernels;
@@ -31,6 +32,7 @@ pub(crate) struct Streams {
     /// The most bytes of shared memory that a block may have.
     most_shared: usize,
     multiprocessors: usize,
+    uses_wgmma: bool,
 }
 
 impl Streams {
@@ -38,6 +40,7 @@ impl Streams {
     pub(crate) fn open(index: u32) -> Result<Self> {
         let capability = capability(index)?;
         check_capability(index, capability)?;
+        let uses_wgmma = hopper::is_wanted(index, capability)?;
         let stream = Arc::new(Stream::new()?);
         Ok(Self {
             index,
@@ -51,6 +54,7 @@ impl Streams {
             reached: RefCell::default(),
             most_shared: most_shared(index)?,
             multiprocessors: multiprocessors(index)?,
+            uses_wgmma,
         })
     }
 
@@ -99,6 +103,11 @@ impl Streams {
     /// bits.
     pub(crate) fn blocks(&self, each: usize) -> usize {
         each * self.multiprocessors
+    }
+
+    /// Whether attention's forward multiplies by `wgmma`, where there is such a kernel.
+    pub(crate) fn uses_wgmma(&self) -> bool {
+        self.uses_wgmma
     }
 
     /// Host memory for copies to and from the GPU.

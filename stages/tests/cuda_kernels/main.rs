@@ -10,6 +10,7 @@ mod common;
 mod erfc;
 mod erring;
 mod half;
+mod hopper;
 mod single;
 
 use pipewright_stages::{DType, Device, Place};

@@ -11,7 +11,7 @@ fn attention_and_rotary_of_documents_have_the_bits_of_each_alone_on_a_gpu() {
     if emulator::start().is_none() {
         return;
     }
-    for [query, key_value, width] in [[6, 2, 10], [2, 1, 64], [1, 1, 96], [1, 1, 256]] {
+    for [query, key_value, width] in [[6, 2, 10], [2, 1, 64], [2, 1, 128], [1, 1, 96], [1, 1, 256]] {
         for dtype in [DType::F32, DType::Bf16] {
             check_layers(gpu(dtype), Heads { query, key_value, width });
         }

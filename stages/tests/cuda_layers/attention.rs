@@ -6,20 +6,20 @@ use pipewright_stages::layers::{Attention, Heads};
 use super::*;
 
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+pub(super) struct Sizes {
     batch: usize,
-    time: usize,
-    heads: Heads,
+    pub(super) time: usize,
+    pub(super) heads: Heads,
     window: Option<usize>,
 }
 
 impl Sizes {
     /// Heads that each have their own keys and values.
-    fn alone([batch, time, heads, width]: [usize; 4]) -> Self {
+    pub(super) fn alone([batch, time, heads, width]: [usize; 4]) -> Self {
         Self::grouped([batch, time], [heads, heads, width], None)
     }
 
-    fn grouped(
+    pub(super) fn grouped(
         [batch, time]: [usize; 2],
         [query, key_value, width]: [usize; 3],
         window: Option<usize>,
@@ -49,7 +49,7 @@ impl Sizes {
 }
 
 /// Input and output gradient. bf16 can represent all these numbers.
-fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
+pub(super) fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
     let rows = sizes.batch * sizes.time;
     [("qkv", rows * sizes.heads.row()), ("grad", rows * sizes.dim())].map(|(name, count)| {
         numbers(name, count).into_iter().map(|x| f32::from_bits((3.0 * x).to_bits() & 0xffff_0000)).collect()
@@ -57,7 +57,7 @@ fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
 }
 
 /// Output and input gradient of the layer on the device.
-fn on_gpu(sizes: Sizes, dtype: DType, [qkv, grad]: &[Vec<f32>; 2]) -> [Vec<f32>; 2] {
+pub(super) fn on_gpu(sizes: Sizes, dtype: DType, [qkv, grad]: &[Vec<f32>; 2]) -> [Vec<f32>; 2] {
     let to = |dims: &[usize], numbers: &[f32]| {
         Tensor::from_vec(dims, numbers.to_vec()).unwrap().to(gpu(dtype)).unwrap()
     };
@@ -118,7 +118,7 @@ const BF16: f64 = 0.01;
 /// Largest measured: 4e-7.
 const F32: f64 = 2e-6;
 
-fn check(dtype: DType, sizes: Sizes) {
+pub(super) fn check(dtype: DType, sizes: Sizes) {
     let inputs = draw(sizes);
     let (got, expected) = (on_gpu(sizes, dtype, &inputs), formula(sizes, &inputs));
     let most = if dtype == DType::F32 { F32 } else { BF16 };

@@ -13,6 +13,7 @@ mod choice;
 mod convolution;
 mod experts;
 mod frozen;
+mod hopper;
 mod onto;
 mod shelves;
 mod together;

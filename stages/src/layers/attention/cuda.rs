@@ -1,7 +1,8 @@
 //! Attention. Fused kernels on tensor cores run bf16 heads of the widths in [`FUSED`]; plain kernels
 //! run all others.
 
-use super::fused::{FUSED, Fused};
+use super::fused::{FUSED, Fused, ON_HOPPER, OnHopper};
+use crate::cuda::hopper::TensorMap;
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Memory, Ptr};
 use crate::device::DType;
@@ -31,6 +32,14 @@ const MOST_WARPS: usize = 8;
 fn fused(dtype: DType, sizes: Sizes) -> Option<&'static Fused> {
     FUSED.iter().find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
 }
+
+/// The kernel for Hopper for such heads, if there is one.
+fn on_hopper(sizes: Sizes) -> Option<&'static OnHopper> {
+    ON_HOPPER.iter().find(|kernel| kernel.width == sizes.width)
+}
+
+/// What a copy of the kernels for Hopper takes: 64 columns of 64 rows of a vector.
+const BOX: [u32; 4] = [64, 1, 64, 1];
 
 /// A grid with one block for every `rows` rows of each of `heads` heads.
 fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) -> Grid {
@@ -122,6 +131,9 @@ impl Gpu {
         let parts = Parts::new(batch, sizes.time, documents);
         if let Some(fused) = fused(dtype, sizes) {
             check_deep(parts.count)?;
+            if let Some(kernel) = on_hopper(sizes).filter(|_| self.uses_wgmma()) {
+                return self.attention_forward_on_hopper(kernel, [out, lse, qkv], sizes, parts);
+            }
             let grid = by_rows(fused.queries, sizes.query, [parts.count, parts.longest], fused.shared[0]);
             let args = args![out, lse, qkv, time, query, key_value, window, parts.documents];
             return self.launch(fused.forward[parts.kernel()], grid, &args);
@@ -130,6 +142,25 @@ impl Gpu {
         let args = args![out, lse, qkv, batch, time, query, key_value, width, window, scale, documents];
         let grid = by_warps(sizes.query, parts, sizes)?;
         self.launch(kernel!(dtype, "attention_forward_any"), grid, &args)
+    }
+
+    /// [`Gpu::attention_forward`] by a kernel for Hopper.
+    fn attention_forward_on_hopper(
+        &self,
+        kernel: &OnHopper,
+        [out, lse, qkv]: [&Tensor; 3],
+        sizes: Sizes,
+        parts: Parts,
+    ) -> Result<()> {
+        let [time, query, key_value, width, window] = size_args(sizes);
+        let batch = qkv.dims()[0];
+        // Rows of a sequence do not run into the next one. Those of documents do, and the kernel sees to it.
+        let rows = if parts.documents == Ptr::NONE { [time, batch] } else { [batch * time, 1] };
+        let map = TensorMap::new(qkv.at(), [width, sizes.vectors(), rows[0], rows[1]], BOX)?;
+        let grid = by_rows(kernel.queries, query, [parts.count, parts.longest], kernel.shared);
+        let grid = Grid { threads: kernel.threads, ..grid };
+        let args = args![out, lse, time, query, key_value, window, parts.documents];
+        self.launch_with(kernel.forward[parts.kernel()], grid, map.words(), &args)
     }
 
     /// Like [`super::cpu::backward`], for all sequences, or for documents. `lse` and `delta` are f32 and have

@@ -15,6 +15,17 @@ pub(crate) struct Fused {
     pub(crate) shared: [u32; 3],
 }
 
+/// The forward kernel for a head width by `wgmma`, for Hopper.
+pub(crate) struct OnHopper {
+    pub(crate) width: usize,
+    /// As in [`Fused`].
+    pub(crate) forward: [&'static str; 2],
+    /// The queries of a block, its threads, and its bytes of shared memory.
+    pub(crate) queries: usize,
+    pub(crate) threads: u32,
+    pub(crate) shared: u32,
+}
+
 /// The head widths for which `bf16` attention has fused kernels. Other widths run on plain kernels, which are
 /// correct but slow.
 pub const FUSED_HEADS: [usize; 6] = [64, 80, 96, 112, 128, 256];
@@ -53,4 +64,24 @@ pub(crate) const FUSED: [Fused; FUSED_HEADS.len()] = [
     fused!(112, ["backward_kv"], 64, 128, WIDE),
     fused!(128, ["backward_kv"], 64, 128, WIDE),
     fused!(256, ["backward_k", "backward_v"], 64, 64, WIDE),
+];
+
+/// The bytes of the barriers of a block.
+const BARRIERS: u32 = 72;
+
+pub(crate) const ON_HOPPER: [OnHopper; 2] = [
+    OnHopper {
+        width: 64,
+        forward: names!("forward_hopper", 64),
+        queries: 192,
+        threads: 512,
+        shared: (88 << 10) + BARRIERS,
+    },
+    OnHopper {
+        width: 128,
+        forward: names!("forward_hopper", 128),
+        queries: 128,
+        threads: 384,
+        shared: (160 << 10) + BARRIERS,
+    },
 ];

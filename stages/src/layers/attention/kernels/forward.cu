@@ -23,11 +23,10 @@ template <int MS> struct Softmax {
 };
 
 // Replaces each score s by 2^(scale * (s - largest)), with the row's largest score so far, and updates the
-// softmax and the sums. The largest score is finite from the start, so infinity is never subtracted from
-// infinity, even where all of a row's keys in a tile are hidden.
-template <int WIDTH, int MS, int NS>
-__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax,
-                            float (&sum)[MS][WIDTH / 8][4]) {
+// softmax. `correct` multiplies the sums of a row. The largest score is finite from the start, so infinity is
+// never subtracted from infinity, even where all of a row's keys in a tile are hidden.
+template <int WIDTH, int MS, int NS, class Correct>
+__forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax, const Correct &correct) {
 #pragma unroll
     for (int m = 0; m < MS; m++)
 #pragma unroll
@@ -42,11 +41,7 @@ __forceinline__ void soften(float (&scores)[MS][NS][4], Softmax<MS> &softmax,
             const float correction = exp2_fast(softmax.largest[m][half] - largest);
             softmax.largest[m][half] = largest;
             softmax.total[m][half] *= correction;
-#pragma unroll
-            for (int n = 0; n < WIDTH / 8; n++) {
-                sum[m][n][half * 2] *= correction;
-                sum[m][n][half * 2 + 1] *= correction;
-            }
+            correct(m, half, correction);
 #pragma unroll
             for (int n = 0; n < NS; n++)
 #pragma unroll
@@ -128,7 +123,13 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
         turned_product(scores, queries, stage, 0);
         if (ahead < (int)Its::KEYS - 1 || ahead + Its::MS * 16 > window)
             hide<false>(scores, ahead, window);
-        soften<WIDTH>(scores, softmax, sum);
+        soften<WIDTH>(scores, softmax, [&](int m, int half, float correction) {
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                sum[m][n][half * 2] *= correction;
+                sum[m][n][half * 2 + 1] *= correction;
+            }
+        });
         add_product<WIDTH>(sum, scores, stage + Its::KEYS_BYTES, 0);
     }
     float factors[Its::MS][2];
