@@ -1,9 +1,9 @@
 //! What a GPU does in how much time, beside what is predicted. `compare.py` in this folder compares training
 //! with PyTorch.
 //!
-//! `cargo bench --bench gpu -- [--size gpt2] [--f32] [--rows FILE] [train [--stages 1 2 4] |
-//! kernels [PART_OF_A_NAME] | attention [--keep FILE] [--beside FILE] | launches | links | functions |
-//! peer TOKENS_PER_SECOND]`
+//! `cargo bench --bench gpu -- [--size gpt2] [--f32] [--rows FILE] [train [--stages 1 2 4] | kernels
+//! [PART_OF_A_NAME] | attention [--keep FILE] [--beside FILE] | launches | links | functions | peer
+//! TOKENS_PER_SECOND]`
 //!
 //! The default is all but `attention` and `peer`, the most valuable first. `gpt2`: 12 layers, dim 768, 12
 //! heads, 50,304 tokens, 8 micro-batches of 16 x 1,024. Without a GPU it says why and succeeds. `--size tiny`
