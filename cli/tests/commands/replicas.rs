@@ -129,7 +129,7 @@ fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
     let sharded = [&base[..], &["optimizer.sharded=true"]].concat();
     let weights = memory(&base, "weights");
     assert_eq!(memory(&base, "optimizer"), 2.0 * weights);
-    assert_eq!(memory(&sharded, "optimizer"), 2.0 * weights / 3.0);
+    assert!((memory(&sharded, "optimizer") - 2.0 * weights / 3.0).abs() < 1.0, "a third, in bytes");
     assert_eq!(memory(&base, "gradients"), weights, "a group each");
     let one = ["pipeline.gradient_groups=3"];
     assert_eq!(memory(&one, "gradients"), 2.0 * weights, "a sum waits while the next group grows");
