@@ -2,11 +2,13 @@
 //! is built. If the fingerprint of the data covers only a sample, each batch is compared too.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ops::Range;
 use std::sync::Arc;
 
+use pipewright_stages::devices::ATTENTION;
 use pipewright_stages::units::counted;
-use pipewright_stages::{BuildStage, Stage};
+use pipewright_stages::{BuildStage, Device, Stage};
 
 use super::spec::{Spec, SyncMode};
 use crate::actor::Ranks;
@@ -75,6 +77,10 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
         format!("{} in {}", place.device, place.dtype)
     });
     add("the devices", places.collect::<Vec<_>>().join(", "));
+    if plan.mesh.world().any(|rank| plan.mesh.place(rank).device != Device::Cpu) {
+        let way = env::var_os(ATTENTION).unwrap_or_default();
+        add(&format!("the environment variable {ATTENTION}"), way.display().to_string());
+    }
     let (input, target) = plan.data.shapes();
     add("the shapes of the data", format!("inputs of {input}, targets of {target}"));
     let data = plan.data.fingerprint()?;

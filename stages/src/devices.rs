@@ -6,6 +6,7 @@ use crate::cpu::bf16_kernels::way::Way;
 use crate::device::Device;
 use crate::error::Error;
 
+pub use crate::cuda::hopper::ATTENTION;
 pub use crate::cuda::{
     FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
     name_and_memory, pairs, probe,

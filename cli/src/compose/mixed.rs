@@ -28,6 +28,11 @@ pub(super) struct Documents {
     pub(super) warning: Option<String>,
 }
 
+/// Why a prediction for GPUs that are not here counts all sequences as full, if the data cannot be read.
+pub fn unread(config: &Config) -> Option<String> {
+    Documents::of(config).warning
+}
+
 impl Documents {
     /// Reads the data, if its sequences may differ. A plan can be made for data that is elsewhere, so there
     /// is a warning and no error if that fails.

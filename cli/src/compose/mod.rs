@@ -32,6 +32,7 @@ pub use data::{HeldOut, TrainingData, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 
 pub use memory::{estimated_costs, memory};
+pub use mixed::unread;
 pub use model::{adapted, adapters, architecture, model, stages, weights};
 pub use offload::offload;
 pub use on_gpu::kernels::UnitKernels;

@@ -251,6 +251,24 @@ fn processes_on_one_gpu_are_told_to_take_one_each() {
     }
 }
 
+/// Its numbers have other last bits.
+#[test]
+fn attention_by_wgmma_in_one_process_only_is_refused() {
+    let Some(gpus) = Gpus::new() else { return };
+    let address = worlds::free_address();
+    let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
+    let member = |rank| {
+        let mut command = gpus.member(rank, 2, &address, &keys);
+        if rank == 1 {
+            command.env("PIPEWRIGHT_ATTENTION", "wgmma");
+        }
+        Started::new(command)
+    };
+    for process in end_all([0, 1].map(member).into()) {
+        has(&process.failed(2), &["process 1 differs from process 0", "PIPEWRIGHT_ATTENTION", "wgmma"]);
+    }
+}
+
 #[test]
 fn ranks_of_one_process_on_one_gpu_may_not_both_send_to_others() {
     let Some(gpus) = Gpus::new() else { return };

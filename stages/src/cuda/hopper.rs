@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 
 /// The variable that chooses how attention's forward multiplies, and what to write into it for `wgmma`.
-const ATTENTION: &str = "PIPEWRIGHT_ATTENTION";
+pub const ATTENTION: &str = "PIPEWRIGHT_ATTENTION";
 const WGMMA: &str = "wgmma";
 
 /// The compute capability that has `wgmma`. Later ones have not.

@@ -88,7 +88,9 @@ impl<C: Cheap> Recomputed<C> {
             Some(onto) => self.cheap.backward_input_onto(cheap, inner_grad, onto)?,
             None => {
                 let (input_grad, pending) = self.cheap.backward_input(cheap, inner_grad)?;
-                (input_grad.ok_or_else(|| Error::new("a cheap layer has an input gradient"))?, pending)
+                let missing = "its `backward_input` gives no input gradient, which a `Cheap` layer must";
+                let input_grad = input_grad.ok_or_else(|| Error::new(missing).at(self.cheap.name()))?;
+                (input_grad, pending)
             }
         };
         Ok((input_grad, pending, inner))

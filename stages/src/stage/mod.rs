@@ -258,9 +258,9 @@ pub trait Stage: 'static {
 
     /// Says which parts are computed again in backward-input instead of kept. With
     /// [`Recompute::Selective`](crate::Recompute::Selective), parts with a chain of layers inside keep only
-    /// their input. With [`Recompute::None`](crate::Recompute::None), no output of a layer is. Never called
-    /// with [`Recompute::Full`](crate::Recompute::Full). The last call before training counts. A stage
-    /// without such parts does nothing.
+    /// their input. With [`Recompute::None`](crate::Recompute::None), no output of a layer is computed again.
+    /// Never called with [`Recompute::Full`](crate::Recompute::Full). The last call before training counts. A
+    /// stage without such parts does nothing.
     fn recompute(&mut self, _how: Recompute) {}
 
     /// For messages: the names of its layers, in the order that [`CurrentLayer`](crate::CurrentLayer) counts.

@@ -160,6 +160,9 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
             let world = Mesh::new(largest, 1, &[])?.world_size();
             config.pipeline.devices.0 = (0..world).map(Device::Cuda).collect();
             shapes.iter().try_for_each(|&[.., shards]| with_shards(&config, shards).check())?;
+            if let Some(warning) = compose::unread(&config) {
+                eprintln!("warning: {warning}");
+            }
             CostsOf::Figures(gpu.clone())
         }
         (None, costs) => {
