@@ -23,6 +23,8 @@ const BLOCK: usize = 1 << 20;
 pub(super) struct Contents {
     path: PathBuf,
     tensors: BTreeMap<String, Entry>,
+    /// The checksums of tensors whose numbers are not in the file.
+    elsewhere: BTreeMap<String, Checksum>,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,10 @@ impl Contents {
             };
             tensors.insert(name, entry);
         }
-        let contents = Self { path, tensors };
+        let named = sums.iter().flat_map(|sums| &sums.tensors);
+        let elsewhere = named.filter(|(name, _)| !tensors.contains_key(*name));
+        let elsewhere = elsewhere.map(|(name, sum)| (name.clone(), *sum)).collect();
+        let contents = Self { path, tensors, elsewhere };
         contents.check_offsets(start)?;
         Ok(contents)
     }
@@ -106,9 +111,21 @@ impl Contents {
     /// Refuses a file that does not hold this tensor.
     pub(super) fn check_one(
         &self,
-        TensorInfo { name, dims, .. }: &TensorInfo,
+        TensorInfo { name, dims, is_elsewhere, .. }: &TensorInfo,
         whose: &'static str,
     ) -> Result<()> {
+        match (is_elsewhere, self.elsewhere.contains_key(name), self.tensors.contains_key(name)) {
+            (true, true, _) => return Ok(()),
+            (true, false, true) => {
+                let why = format!("is in it with its numbers, but {whose} has it quantised (`model.base`)");
+                return Err(self.differs(name, why));
+            }
+            (false, true, false) => {
+                let why = format!("was quantised (`model.base`), but {whose} has it with its numbers");
+                return Err(self.differs(name, why));
+            }
+            _ => {}
+        }
         match self.tensors.get(name) {
             None => Err(self.differs(name, format!("is missing, {whose} has it with dimensions {dims:?}"))),
             Some(entry) if entry.dims != *dims => {
@@ -116,6 +133,18 @@ impl Contents {
                 Err(self.differs(name, difference))
             }
             Some(_) => Ok(()),
+        }
+    }
+
+    /// Refuses weights that stayed elsewhere and have another checksum now.
+    pub(super) fn compare_elsewhere(&self, tensor: &str, found: Checksum) -> Result<()> {
+        match self.elsewhere.get(tensor) {
+            Some(saved) if *saved != found => Err(Error::from(CheckpointError::new(format!(
+                "{}: the quantised weights of `{tensor}` are not those with which it was trained: they have \
+                 the checksum {found} now, and had {saved}; give back to the folder of model.path what it had",
+                self.path.display()
+            )))),
+            _ => Ok(()),
         }
     }
 

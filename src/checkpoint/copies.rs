@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pipewright_stages::copy;
 
+use super::kept::Kept;
 use super::write::{Draft, Writer, Written};
+use crate::checksum::Checksum;
 use crate::error::Result;
 
 /// Copies of a rank's parameters and of their optimizer state. Their memory is used again for the next
@@ -21,6 +23,8 @@ pub struct Copies {
 struct Tensors {
     name: String,
     value: Vec<f32>,
+    /// In place of the weights, if they stay elsewhere.
+    elsewhere: Option<Checksum>,
     states: Vec<Vec<f32>>,
 }
 
@@ -32,13 +36,18 @@ impl Copies {
 
     /// Copies a parameter and its optimizer state, with the threads of the current thread. `states` are as in
     /// [`Writer::write`].
-    pub fn add(&mut self, name: &str, value: &[f32], states: &[&[f32]]) {
+    pub fn add(&mut self, name: &str, value: Kept<'_>, states: &[&[f32]]) {
         if self.count == self.tensors.len() {
             self.tensors.push(Tensors::default());
         }
         let tensors = &mut self.tensors[self.count];
         name.clone_into(&mut tensors.name);
+        let (value, elsewhere) = match value {
+            Kept::Numbers(value) => (value, None),
+            Kept::Elsewhere(checksum) => (&[][..], Some(checksum)),
+        };
         fill(&mut tensors.value, value);
+        tensors.elsewhere = elsewhere;
         tensors.states.resize_with(states.len(), Vec::new);
         for (copied, state) in tensors.states.iter_mut().zip(states) {
             fill(copied, state);
@@ -53,7 +62,8 @@ impl Copies {
     pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<()> {
         self.tensors[..self.count].iter().try_for_each(|tensors| {
             let states: Vec<&[f32]> = tensors.states.iter().map(Vec::as_slice).collect();
-            writer.write(&tensors.name, &tensors.value, &states)
+            let value = tensors.elsewhere.map_or(Kept::Numbers(&tensors.value), Kept::Elsewhere);
+            writer.write(&tensors.name, value, &states)
         })
     }
 }

@@ -19,6 +19,9 @@ pub struct TensorInfo {
     pub fused: Vec<usize>,
     /// Whether it is trained: the optimizer's file has tensors for it.
     pub is_trained: bool,
+    /// Whether the checkpoint has only a checksum of its numbers, because they stay where they came from: see
+    /// [`Parameter::quantise`](pipewright_stages::Parameter::quantise).
+    pub is_elsewhere: bool,
 }
 
 /// A parameter, as a checkpoint has it.
@@ -28,6 +31,7 @@ pub(super) fn info(parameter: &Parameter) -> TensorInfo {
         dims: parameter.whole_dims().to_vec(),
         fused: parameter.whole_fused().to_vec(),
         is_trained: parameter.is_optimized(),
+        is_elsewhere: parameter.quantisation().is_some(),
     }
 }
 
@@ -55,6 +59,7 @@ pub(super) fn state_tensors(of: &TensorInfo, optimizer: &dyn Optimizer) -> Vec<T
         dims: state.dims,
         fused: Vec::new(),
         is_trained: true,
+        is_elsewhere: false,
     };
     states.map(tensor).collect()
 }

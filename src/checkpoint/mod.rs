@@ -6,6 +6,9 @@
 //!   tensor and of both headers. Its last line is a checksum of itself. So every byte of a checkpoint is
 //!   covered.
 //!
+//! Of a quantised matrix there is only the checksum: its numbers stay in the folder from which the model was
+//! read.
+//!
 //! A checkpoint is written in a hidden folder beside its own, which is renamed when it is complete. The
 //! writer holds the folder's lock. A folder that holds anything but a checkpoint is never replaced, and never
 //! removed.
@@ -19,6 +22,7 @@ mod contents;
 mod copies;
 mod damage;
 mod folder;
+mod kept;
 mod layout;
 mod lock;
 mod read;
@@ -29,6 +33,7 @@ mod writing;
 
 pub use copies::Copies;
 pub use folder::{named_step, remove, tidy};
+pub use kept::{Kept, checksum};
 pub use layout::TensorInfo;
 pub use read::Checkpoint;
 pub use verify::Verified;

@@ -9,6 +9,7 @@ use pipewright_stages::{Parameter, Shard};
 use super::contents::Contents;
 use super::damage::damaged;
 use super::folder::{self, ASIDE, MODEL, OPTIMIZER, STATE, beside};
+use super::kept::checksum;
 use super::layout::{TensorInfo, info, state_tensors, states, weights};
 use super::state::State;
 use crate::checksum::Checksum;
@@ -140,11 +141,15 @@ impl Checkpoint {
         let mut model = self.model.file()?;
         let mut file = self.optimizer.file()?;
         for parameter in parameters {
+            if parameter.quantisation().is_some() {
+                self.compare_elsewhere(parameter)?;
+                continue;
+            }
             if parameter.own_places().is_empty() {
                 parameter.make_state(&optimizer::states_of(optimizer, parameter));
                 continue;
             }
-            let count = parameter.value.len();
+            let count = parameter.count();
             self.read_value(&mut model, parameter)?;
             parameter.make_state(&optimizer::states_of(optimizer, parameter));
             let owned = parameter.owned();
@@ -189,7 +194,15 @@ impl Checkpoint {
     pub fn read_weight(&self, parameter: &mut Parameter) -> Result<()> {
         let tensor = info(parameter);
         self.model.check_one(&tensor, "the model")?;
+        if tensor.is_elsewhere {
+            return self.compare_elsewhere(parameter);
+        }
         self.read_value(&mut self.model.file()?, parameter)
+    }
+
+    /// Refuses a parameter whose numbers stayed elsewhere if they are not what they were when it was saved.
+    pub(super) fn compare_elsewhere(&self, parameter: &Parameter) -> Result<()> {
+        self.model.compare_elsewhere(parameter.name(), checksum(parameter))
     }
 
     /// Reads the numbers that the parameter has of its tensor.

@@ -47,7 +47,11 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::verify`].
     pub fn verify_parameters(&self, parameters: &[&Parameter], optimizer: &dyn Optimizer) -> Result<()> {
-        self.model.verify_these(parameters.iter().map(|parameter| parameter.name()))?;
+        let is_elsewhere = |parameter: &&&Parameter| parameter.quantisation().is_some();
+        let here = parameters.iter().filter(|parameter| !is_elsewhere(parameter));
+        self.model.verify_these(here.map(|parameter| parameter.name()))?;
+        let mut elsewhere = parameters.iter().filter(is_elsewhere);
+        elsewhere.try_for_each(|parameter| self.compare_elsewhere(parameter))?;
         let trained = parameters.iter().filter(|parameter| parameter.is_optimized());
         let of = |parameter: &&Parameter| {
             let tensors = state_tensors(&info(parameter), optimizer);

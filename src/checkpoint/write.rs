@@ -10,6 +10,7 @@ use pipewright_stages::optimizer::Optimizer;
 use serde::{Deserialize, Serialize};
 
 use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
+use super::kept::Kept;
 use super::layout::{Layout, TensorInfo, state_tensors, states, weights};
 use super::lock::Lock;
 use super::state::{FORMAT, FileChecksums, State};
@@ -76,9 +77,12 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// [`Error::Io`], for example when the disk is full.
-    pub fn write(&mut self, name: &str, numbers: &[f32], states: &[&[f32]]) -> Result<()> {
+    pub fn write(&mut self, name: &str, numbers: Kept<'_>, states: &[&[f32]]) -> Result<()> {
         let draft = self.draft;
-        let checksum = draft.model.write(&mut self.model, name, numbers)?;
+        let checksum = match numbers {
+            Kept::Numbers(numbers) => draft.model.write(&mut self.model, name, numbers)?,
+            Kept::Elsewhere(checksum) => checksum,
+        };
         self.written.push(Written { optimizer: false, tensor: name.to_owned(), checksum });
         for (index, tensor) in draft.states.get(name).into_iter().flatten().enumerate() {
             let checksum = match states.get(index) {
@@ -138,7 +142,7 @@ impl Draft {
         let states = states.collect();
         Self {
             place: place.to_owned(),
-            model: TensorFile::of(folder.join(MODEL), &model),
+            model: TensorFile::of(folder.join(MODEL), &here(&model)),
             optimizer: TensorFile::of(folder.join(OPTIMIZER), &of_optimizer),
             folder,
             partial: None,
@@ -237,6 +241,11 @@ impl TensorFile {
             )))),
         }
     }
+}
+
+/// The tensors whose numbers are in the file.
+fn here(tensors: &[TensorInfo]) -> Vec<TensorInfo> {
+    tensors.iter().filter(|tensor| !tensor.is_elsewhere).cloned().collect()
 }
 
 /// The checksum of `count` numbers that are 0.

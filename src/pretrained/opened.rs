@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use pipewright_stages::Numbers;
+use pipewright_stages::{Numbers, SharedBytes};
 use safetensors::Dtype;
 
 use super::numbers::{read_numbers, width};
@@ -69,6 +69,24 @@ impl Opened {
         read_numbers(&self.file, from.offset, from.dtype, numbers)
     }
 
+    /// Lends bytes without reading them, or reads them, if the system cannot lend.
+    pub(super) fn bytes(&self, offset: u64, count: usize) -> io::Result<SharedBytes> {
+        read_ahead(&self.file, offset, count as u64);
+        if let Some(map) = self.map() {
+            let start = offset as usize;
+            return Ok(SharedBytes::of(map, start..start + count));
+        }
+        let mut bytes = vec![0; count];
+        read_at(&self.file, &mut bytes, offset)?;
+        Ok(bytes.into())
+    }
+
+    /// The file in memory, if the system can.
+    fn map(&self) -> Option<Arc<Map>> {
+        let map = || Map::of(&self.file, self.bytes as usize).ok().map(Arc::new);
+        self.map.get_or_init(map).clone()
+    }
+
     /// Lends `count` numbers without reading them. `None`: the system cannot, or they are not in the form in
     /// which they are used.
     pub(super) fn lend(&self, from: Place, count: usize) -> Option<Numbers> {
@@ -76,8 +94,7 @@ impl Opened {
         if from.dtype != Dtype::F32 || !from.offset.is_multiple_of(size as u64) {
             return None;
         }
-        let map = || Map::of(&self.file, self.bytes as usize).ok().map(Arc::new);
-        let map = Arc::clone(self.map.get_or_init(map).as_ref()?);
+        let map = self.map()?;
         self.ask_for(from, count);
         let start = from.offset as usize / size;
         Some(Numbers::lent(map, start..start + count))

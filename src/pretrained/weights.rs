@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
-use pipewright_stages::{Numbers, Parameter};
+use pipewright_stages::{Numbers, Parameter, Quantisation, Quantised};
 use safetensors::tensor::Metadata;
 use serde::Deserialize;
 
@@ -17,6 +17,7 @@ use super::json;
 use super::mapped::{LEFT_OVER, MISSING, Mapped, Part, other_shape};
 use super::numbers::width;
 use super::opened::{self, Opened, Place, same};
+use super::quantised::{self, QUANTISED};
 use crate::error::{Error, Result};
 
 /// The one file of a model, and the list of several.
@@ -50,6 +51,8 @@ struct Tensor {
     file: usize,
     dims: Vec<usize>,
     place: Place,
+    /// In which blocks its numbers are, if they are quantised.
+    kind: Option<Quantisation>,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +128,16 @@ impl Weights {
         self.table.iter().any(|mapped| mapped.name == parameter)
     }
 
+    /// The parameters whose numbers are all in blocks in the files, with the kind that takes most memory.
+    pub fn quantised(&self) -> impl Iterator<Item = (&str, Quantisation)> {
+        self.table.iter().filter_map(|mapped| {
+            let kinds = mapped.parts.iter().map(|part| self.tensor(part).kind);
+            let kinds: Option<Vec<Quantisation>> = kinds.collect();
+            let most = kinds?.into_iter().max_by_key(|kind| kind.bytes(1 << 20))?;
+            Some((mapped.name.as_str(), most))
+        })
+    }
+
     /// Adds the tensors of a file.
     fn add(&mut self, path: PathBuf) -> Result<()> {
         let (file, size) = opened::open(&path)?;
@@ -144,14 +157,23 @@ impl Weights {
         if held != whole {
             return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")));
         }
+        let kinds = metadata.metadata().clone().unwrap_or_default();
         for (name, info) in metadata.tensors() {
+            if let Some(kind) = kinds.get(&name) {
+                let (kind, dims) = quantised::described(kind, info)
+                    .ok_or_else(|| damaged(format!("{name} is not what its header says of its blocks")))?;
+                let offset = 8 + length + info.data_offsets.0 as u64;
+                let place = Place { dtype: info.dtype, offset };
+                self.tensors.insert(name, Tensor { file: self.files.len(), dims, place, kind: Some(kind) });
+                continue;
+            }
             let bytes = width(info.dtype).unwrap_or(0);
             for part in inside(&name, &info.shape) {
                 let place = Place {
                     dtype: info.dtype,
                     offset: 8 + length + (info.data_offsets.0 + bytes * part.start) as u64,
                 };
-                let tensor = Tensor { file: self.files.len(), dims: part.dims, place };
+                let tensor = Tensor { file: self.files.len(), dims: part.dims, place, kind: None };
                 self.tensors.insert(part.name, tensor);
             }
         }
@@ -171,7 +193,7 @@ impl Weights {
             wanted.insert(name);
             if tensor.dims != part.dims {
                 problems.push((name.to_owned(), other_shape(&tensor.dims, &part.dims)));
-            } else if width(tensor.place.dtype).is_none() {
+            } else if tensor.kind.is_none() && width(tensor.place.dtype).is_none() {
                 let found = tensor.place.dtype;
                 problems.push((name.to_owned(), format!("is in {found:?}; only F32, BF16 and F16 are read")));
             }
@@ -257,6 +279,10 @@ impl Weights {
                 parameter.name()
             ))
         })?;
+        if let Some(kind) = parameter.quantisation() {
+            parameter.hold(self.blocks(mapped, kind)?);
+            return Ok(());
+        }
         let own = parameter.own_places();
         if let ([all], true) = (&own[..], parameter.is_frozen())
             && let Some(numbers) = self.lend(mapped, all)
@@ -267,11 +293,54 @@ impl Weights {
         let mut rest = &mut parameter.value[..];
         for (tensor, places) in own.iter().flat_map(|places| self.inside(mapped, places)) {
             let (numbers, after) = rest.split_at_mut(places.len());
-            let (path, file) = &self.files[tensor.file];
-            file.read(tensor.place.after(places.start), numbers).map_err(Error::io("read", path))?;
+            self.read_part(tensor, places, numbers)?;
             rest = after;
         }
         Ok(())
+    }
+
+    /// Reads numbers of a tensor.
+    fn read_part(&self, tensor: &Tensor, places: Range<usize>, numbers: &mut [f32]) -> Result<()> {
+        let (path, file) = &self.files[tensor.file];
+        let Some(kind) = tensor.kind else {
+            let from = tensor.place.after(places.start);
+            return file.read(from, numbers).map_err(Error::io("read", path));
+        };
+        let [rows, columns] = tensor.dims[..] else { unreachable!("blocks are of matrices") };
+        let mut matrix = Quantised::new(columns);
+        let bytes = file.bytes(tensor.place.offset, kind.bytes(rows * columns));
+        matrix.push(kind, bytes.map_err(Error::io("read", path))?);
+        let (mut at, mut rest) = (places.start, numbers);
+        while at < places.end {
+            let (row, first) = (at / columns, at % columns);
+            let count = (columns - first).min(places.end - at);
+            let (here, after) = rest.split_at_mut(count);
+            matrix.decode(row, first..first + count, here);
+            (at, rest) = (at + count, after);
+        }
+        Ok(())
+    }
+
+    /// The numbers of a parameter in blocks: as they are in the file, or else rounded to blocks of this kind.
+    fn blocks(&self, mapped: &Mapped, kind: Quantisation) -> Result<Quantised> {
+        let [_, columns] = mapped.dims[..] else { unreachable!("only matrices are quantised") };
+        let mut blocks = Quantised::new(columns);
+        for part in &mapped.parts {
+            let tensor = self.tensor(part);
+            let (path, file) = &self.files[tensor.file];
+            match tensor.kind {
+                Some(kind) => {
+                    let bytes = file.bytes(tensor.place.offset, kind.bytes(part.count()));
+                    blocks.push(kind, bytes.map_err(Error::io("read", path))?);
+                }
+                None => {
+                    let mut numbers = vec![0.0; part.count()];
+                    self.read_part(tensor, 0..part.count(), &mut numbers)?;
+                    blocks.push_rounded(kind, &numbers);
+                }
+            }
+        }
+        Ok(blocks)
     }
 
     /// Where these numbers of a parameter are: tensors, and places in each.
@@ -292,10 +361,13 @@ impl Weights {
     /// These numbers of a parameter where they are in a file, if they follow one another there.
     fn lend(&self, mapped: &Mapped, numbers: &Range<usize>) -> Option<Numbers> {
         let mut inside = self.inside(mapped, numbers);
-        let (first, places) = inside.next()?;
+        let (first, places) = inside.next().filter(|(first, _)| first.kind.is_none())?;
         let start = first.place.after(places.start);
         let mut count = places.len();
         for (tensor, places) in inside {
+            if tensor.kind.is_some() {
+                return None;
+            }
             let place = tensor.place.after(places.start);
             let follows = tensor.file == first.file
                 && place.dtype == start.dtype
@@ -325,8 +397,8 @@ fn described(path: &Path, file: &Opened) -> String {
 
 /// The names of a folder's files.
 fn files(folder: &Path) -> Result<Vec<String>> {
-    if folder.join(ONE).is_file() {
-        return Ok(vec![ONE.to_owned()]);
+    if let Some(one) = [ONE, QUANTISED].into_iter().find(|name| folder.join(name).is_file()) {
+        return Ok(vec![one.to_owned()]);
     }
     let path = folder.join(INDEX);
     if !path.is_file() {

@@ -25,12 +25,21 @@ pub fn write(
     weights: impl FnMut(&str) -> Result<Vec<f32>>,
 ) -> Result<()> {
     fill(folder, || {
-        let config = (CONFIG, describe(architecture));
-        for (name, text) in std::iter::once(&config).chain(files) {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(Error::io("write", &path))?;
-        }
+        write_texts(folder, architecture, files)?;
         write_tensors(&folder.join("model.safetensors"), &architecture.table(), weights)
+    })
+}
+
+/// Writes `config.json` and further files.
+pub(super) fn write_texts(
+    folder: &Path,
+    architecture: &Architecture,
+    files: &[(&str, String)],
+) -> Result<()> {
+    let config = (CONFIG, describe(architecture));
+    std::iter::once(&config).chain(files).try_for_each(|(name, text)| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(Error::io("write", &path))
     })
 }
 
@@ -64,7 +73,7 @@ pub(super) fn write_tensors(
     file.flush().map_err(written)
 }
 
-/// The length of the header, then the header.
+/// The header of a file of `f32`.
 fn header<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
     let mut end = 0;
     let entry = |part: &Part| {
@@ -75,8 +84,12 @@ fn header<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
     };
     let entries = parts.map(entry).collect();
     let about = [("format".to_owned(), "pt".to_owned())];
-    let metadata = Metadata::new(Some(about.into()), entries).expect("names differ and offsets follow on");
-    let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");
+    header_of(&Metadata::new(Some(about.into()), entries).expect("names differ and offsets follow on"))
+}
+
+/// The length of a header, then the header.
+pub(super) fn header_of(metadata: &Metadata) -> Vec<u8> {
+    let mut json = serde_json::to_vec(metadata).expect("metadata always serialises");
     json.resize(json.len().next_multiple_of(8), b' ');
     let mut header = (json.len() as u64).to_le_bytes().to_vec();
     header.append(&mut json);

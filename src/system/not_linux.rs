@@ -35,3 +35,9 @@ impl AsRef<[f32]> for Map {
         match *self {}
     }
 }
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        match *self {}
+    }
+}

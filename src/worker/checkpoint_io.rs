@@ -10,14 +10,13 @@ use super::Worker;
 use super::parameters::{Built, ParameterInfo, Site};
 use super::progress::WaitsFor;
 use super::strategy::Topic;
-use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
-use crate::checksum::Checksum;
+use crate::checkpoint::{Checkpoint, Copies, Draft, Kept, Written, checksum};
 use crate::error::Result;
 use crate::fabric::{Call, Tag};
 use crate::id::{Axis, WorldRank};
 
 /// Is shown a parameter: its name, its weights and the tensors of the optimizer.
-type Show<'a> = dyn FnMut(&str, &[f32], &[&[f32]]) + 'a;
+type Show<'a> = dyn FnMut(&str, Kept<'_>, &[&[f32]]) + 'a;
 
 impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
@@ -34,18 +33,18 @@ impl<S: Stage> Worker<S> {
                 if compared {
                     parameter.fetch(Part::Value)?;
                 }
-                let weights = || Checksum::of(bytemuck::cast_slice(&parameter.value));
                 all.push(ParameterInfo {
                     name: parameter.name().to_owned(),
                     shard: parameter.shard(),
                     is_tied: parameter.is_tied(),
                     is_trained: !parameter.is_frozen(),
                     is_optimized: parameter.is_optimized(),
+                    is_quantised: parameter.quantisation().is_some(),
                     layer: layers.next(),
                     dims: parameter.whole_dims().to_vec(),
                     fused: parameter.whole_fused().to_vec(),
                     site: Site { rank, stage: chunk.id, index },
-                    weights: compared.then(weights),
+                    weights: compared.then(|| checksum(parameter)),
                 });
             }
         }
@@ -130,7 +129,8 @@ impl<S: Stage> Worker<S> {
                 if let Some(all) = self.of_all_shards(site, own)? {
                     let [value, states @ ..] = &all[..] else { unreachable!("it has a value") };
                     let states: Vec<&[f32]> = states.iter().map(Vec::as_slice).collect();
-                    show(self.chunk(site.stage).parameter(site.index).name(), value, &states);
+                    let name = self.chunk(site.stage).parameter(site.index).name();
+                    show(name, Kept::Numbers(value), &states);
                 }
                 continue;
             }
@@ -142,7 +142,7 @@ impl<S: Stage> Worker<S> {
                 Some(whole) => whole.iter().map(Vec::as_slice).collect(),
                 None => parameter.state.iter().map(|numbers| &numbers[..]).collect(),
             };
-            show(parameter.name(), &parameter.value, &states);
+            show(parameter.name(), Kept::of(parameter), &states);
         }
         Ok(())
     }
@@ -232,7 +232,7 @@ impl<S: Stage> Worker<S> {
             return Ok(None);
         }
         let parameter = self.chunk(site.stage).parameter(site.index);
-        let (owned, length) = (parameter.owned(), parameter.value.len());
+        let (owned, length) = (parameter.owned(), parameter.count());
         let mut whole = vec![vec![0.0; length]; parameter.state.len()];
         for (whole, own) in whole.iter_mut().zip(&parameter.state) {
             whole[owned.clone()].copy_from_slice(own);
@@ -297,7 +297,7 @@ impl<S: Stage> Worker<S> {
             }
             let parameter: &mut Parameter = self.chunk(site.stage).parameter(site.index);
             parameter.fetch(Part::Value)?;
-            hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.value));
+            hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.numbers()));
         }
         Ok(hash)
     }

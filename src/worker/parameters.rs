@@ -20,6 +20,9 @@ pub struct ParameterInfo {
     pub is_trained: bool,
     /// Whether the optimizer has state for it.
     pub(crate) is_optimized: bool,
+    /// Whether its numbers take few bits, and are not in checkpoints: see
+    /// [`Parameter::quantise`](pipewright_stages::Parameter::quantise).
+    pub is_quantised: bool,
     /// The layer that holds it, if the stage says so.
     pub layer: Option<String>,
     /// The dimensions, outermost first.
@@ -51,6 +54,7 @@ impl From<&ParameterInfo> for TensorInfo {
             dims: parameter.dims.clone(),
             fused: parameter.fused.clone(),
             is_trained: parameter.is_optimized,
+            is_elsewhere: parameter.is_quantised,
         }
     }
 }

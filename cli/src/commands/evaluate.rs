@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::bars::EncodingBar;
 use super::sample::spread::{Busy, Spread};
-use super::saved::{SavedModel, config_of, newest_or_model};
+use super::saved::{SavedModel, config_of, in_blocks, newest_or_model};
 use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -136,8 +136,8 @@ fn open(args: &Args) -> Result<(Config, SavedModel)> {
     let folder = newest_or_model(&args.path)?;
     let checkpoint = Checkpoint::open(&folder)?;
     let config = config_of(&folder, &checkpoint, &args.sets)?;
-    let model = compose::model(&config)?;
-    Ok((config, SavedModel::of_checkpoint(model, checkpoint)))
+    let model = SavedModel::of_checkpoint(&config, checkpoint)?;
+    Ok((config, model))
 }
 
 /// A folder in Hugging Face's form or in ours. Text is encoded by its tokenizer, unless the arguments name
@@ -153,7 +153,10 @@ fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
     super::warn(pretrained::told_of_model(folder, false)?);
     super::warn(compose::odd_tokenizer(&config)?);
     let weights = compose::weights(&config)?.expect("model.path is given");
-    let model = compose::model(&config)?;
+    let model = match config.lora.rank {
+        0 => in_blocks(compose::model(&config)?, &weights),
+        _ => compose::model(&config)?,
+    };
     let adapters = compose::adapters(&config)?;
     Ok((config, SavedModel::of_folder(model, weights, adapters)))
 }

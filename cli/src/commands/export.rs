@@ -45,8 +45,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let checkpoint = Checkpoint::open(&from)?;
     let config = config_of(&from, &checkpoint, &[])?;
     let architecture = compose::architecture(&config);
-    let mut model = starting_at_zero(|| compose::model(&config)?.whole().map_err(Error::from))?;
+    let model = compose::model(&config)?;
+    let base = compose::quantised_base(&config, &model)?;
+    let mut model = starting_at_zero(|| model.whole().map_err(Error::from))?;
+    for parameter in model.parameters() {
+        if let Some(base) = base.as_ref().filter(|_| parameter.quantisation().is_some()) {
+            base.read(parameter)?;
+        }
+    }
     checkpoint.read_weights(model.parameters())?;
+    if args.merge {
+        // What adapters add to quantised weights has their full precision.
+        model.visit_parameters(&mut |parameter| parameter.widen());
+    }
     let has_adapters = config.lora.rank > 0;
     if args.merge && !has_adapters {
         return Err(Error::refused(format!(
@@ -124,6 +135,6 @@ fn weights_of(model: &mut Sequential) -> impl FnMut(&str) -> pipewright::Result<
     move |name| {
         let found = parameters.iter().find(|parameter| parameter.name() == name);
         let parameter = found.expect("the table has the model's parameters");
-        Ok(parameter.value.to_vec())
+        Ok(parameter.numbers().into_owned())
     }
 }

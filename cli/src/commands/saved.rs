@@ -1,17 +1,19 @@
 //! The checkpoint that a path means, and a model whose weights are in a checkpoint, or in a folder in Hugging
 //! Face's form.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pipewright::checkpoint::Checkpoint;
 use pipewright::pretrained::Weights;
 use pipewright::run::RunDir;
-use pipewright::stages::models::Model;
+use pipewright::stages::models::{Model, Rules};
 use pipewright::stages::{
     self, BuildStage, DType, Lora, Parameter, Sequential, Stage, StageBuilder, Training, starting_at_zero,
 };
 
+use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::error::download;
@@ -25,7 +27,8 @@ pub(super) struct SavedModel {
 enum Saved {
     /// With adapters, if there are some.
     Folder(Weights, Option<Weights>),
-    Checkpoint(Checkpoint),
+    /// With the folder that has the quantised matrices, if there are some.
+    Checkpoint(Checkpoint, Option<Weights>),
 }
 
 impl SavedModel {
@@ -35,9 +38,12 @@ impl SavedModel {
         Self { model, weights }
     }
 
-    pub(super) fn of_checkpoint(model: Model, checkpoint: Checkpoint) -> Self {
-        let weights = Arc::new(Saved::Checkpoint(checkpoint));
-        Self { model, weights }
+    /// The model of a config, whose weights are in a checkpoint.
+    pub(super) fn of_checkpoint(config: &Config, checkpoint: Checkpoint) -> Result<Self> {
+        let model = compose::model(config)?;
+        let base = compose::quantised_base(config, &model)?;
+        let weights = Arc::new(Saved::Checkpoint(checkpoint, base));
+        Ok(Self { model, weights })
     }
 
     /// Refuses more ranks than there are layers.
@@ -70,7 +76,10 @@ impl Saved {
             // New adapters change nothing.
             Self::Folder(_, None) if Lora::is_adapter(parameter.name()) => Ok(()),
             Self::Folder(weights, _) => weights.read(parameter),
-            Self::Checkpoint(checkpoint) => checkpoint.read_weight(parameter),
+            Self::Checkpoint(checkpoint, base) => {
+                let base = base.as_ref().filter(|_| parameter.quantisation().is_some());
+                base.map_or(Ok(()), |base| base.read(parameter)).and_then(|()| checkpoint.read_weight(parameter))
+            }
         };
         read.map_err(|error| stages::Error::other(error).at(parameter.name()))
     }
@@ -97,6 +106,15 @@ impl BuildStage<Sequential> for Reading {
         stage.merge_adapters();
         Ok(stage)
     }
+}
+
+/// The same model, frozen, whose matrices are in the blocks that a folder has.
+pub(super) fn in_blocks(model: Model, weights: &Weights) -> Model {
+    let kinds: BTreeMap<String, _> =
+        weights.quantised().map(|(name, kind)| (name.to_owned(), kind)).collect();
+    let frozen = |_: &str| Training { frozen: true, ..Training::default() };
+    let rules = Rules::default().with_training(frozen);
+    model.with_rules(rules.with_quantisation(move |name| kinds.get(name).copied()))
 }
 
 /// The checkpoint at a path: the path itself, or the newest one of a run.

@@ -91,12 +91,15 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let schedule = plan.replicas.largest();
     let places = places(config, schedule.ranks())?;
     let last = places[schedule.rank_of(schedule.last_stage()).index()].device;
-    let Sizes { units, input, .. } = sizes_under(config, schedule, last)?;
+    let Sizes { mut units, input, .. } = sizes_under(config, schedule, last)?;
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let per_weight = PerWeight::of(config, plan);
     // Copies of the embedding's table on its rank have its weights on a GPU, and no state of the optimizer.
     let table = schedule.placement().iter().next();
     let trained = trained(config)?;
+    for (unit, numbers) in units.iter_mut().zip(trained.iter().flatten()) {
+        pack_less(unit, *numbers);
+    }
     let mut left = units.as_slice();
     let (mut unit, mut all_frozen) = (0, true);
     // Images are read in the format of the activations. Ids have four bytes.
@@ -134,6 +137,14 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         left = rest;
     }
     Ok((costs, stages))
+}
+
+/// No packed copy is kept of quantised matrices.
+fn pack_less(unit: &mut UnitSizes, numbers: Trained) {
+    let share = 1.0 - numbers.quantised as f64 / numbers.frozen_matrices.max(1) as f64;
+    for packed in [&mut unit.packed, &mut unit.packed_bf16] {
+        *packed = (*packed as f64 * share) as u64;
+    }
 }
 
 /// The cost of a shard of a stage, in memory. It keeps these `whole` bytes for backward-weight of all rows.
@@ -215,16 +226,19 @@ fn of_stage(
     let tied_copies = units.iter().map(|unit| unit.tied).sum::<u64>();
     // Of the optimizer: all that is kept for the stage.
     let (in_bytes, tied) = match trained {
-        Some(Trained { all, trained, optimizer, frozen_matrices, tied }) => {
-            let counts = [all, trained, optimizer, frozen_matrices];
-            (counts.map(|count| F32 * count as f64), tied)
+        Some(numbers) => {
+            let Trained { all, trained, optimizer, frozen_matrices, quantised, .. } = numbers;
+            let counts = [all, trained, optimizer, frozen_matrices, quantised];
+            (counts.map(|count| F32 * count as f64), numbers.tied)
         }
         None => {
             let optimizer = states as u64 * tied_copies;
-            ([all, all, states * all, 0.0], Tied { trained: tied_copies, frozen: 0, optimizer })
+            ([all, all, states * all, 0.0, 0.0], Tied { trained: tied_copies, frozen: 0, optimizer })
         }
     };
-    let [weights, trained, optimizer, only_copied] = in_bytes;
+    let [weights, trained_bytes, optimizer, only_copied, quantised] = in_bytes;
+    let in_blocks = trained.map_or(0.0, |numbers| numbers.quantised_bytes as f64);
+    let trained = trained_bytes;
     let tied = if follows { tied } else { Tied::default() };
     let optimizer = optimizer - F32 * tied.optimizer as f64;
     let [shared, shared_copy] = [tied.trained, tied.trained + tied.frozen].map(|count| F32 * count as f64);
@@ -251,7 +265,7 @@ fn of_stage(
     let in_f32 = match (place.device, place.dtype) {
         (Device::Cuda(_), DType::Bf16) => weights - only_copied - shared,
         (Device::Cuda(_), DType::F32) => weights - shared_copy,
-        (Device::Cpu, _) => weights,
+        (Device::Cpu, _) => weights - quantised + in_blocks,
     };
     // What a unit recomputes is in memory while its backward runs.
     let working = |unit: &UnitSizes| {
@@ -276,7 +290,7 @@ fn of_stage(
         waiting,
         optimizer: own,
         snapshot: trained + own,
-        copies: copies * (weights + optimizer),
+        copies: copies * (weights - quantised + optimizer),
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64 + windows as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,

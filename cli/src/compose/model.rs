@@ -188,6 +188,22 @@ pub fn weights(config: &Config) -> Result<Option<Weights>> {
     config.model.path.as_ref().map(open).transpose()
 }
 
+/// The folder of `model.path`, if quantised matrices of the model are there: checkpoints do not have them.
+///
+/// # Errors
+/// As for [`weights`].
+pub fn quantised_base(config: &Config, model: &Model) -> Result<Option<Weights>> {
+    if config.model.path.is_none() {
+        return Ok(None);
+    }
+    let contents = model.contents()?;
+    let mut parameters = contents.iter().flat_map(|unit| &unit.parameters);
+    match parameters.any(|parameter| parameter.quantisation.is_some()) {
+        true => weights(config),
+        false => Ok(None),
+    }
+}
+
 /// The adapters that training starts from.
 ///
 /// # Errors

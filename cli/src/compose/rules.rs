@@ -1,13 +1,14 @@
 //! What is trained of a model: adapters, and groups of parameters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use glob::Pattern;
 use pipewright::stages::models::{Model, Rules, UnitContents};
 use pipewright::stages::optimizer::Decay;
-use pipewright::stages::{Lora, Training};
+use pipewright::pretrained::quantised;
+use pipewright::stages::{Lora, Quantisation, Training};
 
-use crate::config::{Config, Group};
+use crate::config::{Base, Config, Group};
 use crate::error::{Result, ValueProblem};
 
 /// The same model, in which the config says what is trained.
@@ -15,6 +16,7 @@ use crate::error::{Result, ValueProblem};
 /// # Errors
 /// When a pattern fits no name.
 pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
+    let quantisation = quantisation(config)?;
     if is_plain(config) {
         return Ok(model);
     }
@@ -27,7 +29,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
         })
         .collect::<Result<_>>()?;
     let chosen: Vec<Pattern> = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
-    let model = model.with_rules(rules(config, targets.clone(), groups.clone()));
+    let model = model.with_rules(rules(config, targets.clone(), groups.clone(), quantisation));
     let contents = model.contents().map_err(|error| config.refuse("model", ValueProblem::caused(error)))?;
     if config.lora.rank > 0 {
         let names: Vec<String> = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
@@ -42,10 +44,52 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
     check(config, "optimizer.groups", &chosen, &names)?;
     require_decay(config, &groups, &contents)?;
     require_training(config, &contents)?;
+    let mut parameters = contents.iter().flat_map(|unit| &unit.parameters);
+    let is_stored = config.model.base == Base::AsItIs || parameters.any(|one| one.quantisation.is_some());
+    config.require(is_stored, "model.base", NOTHING_FROZEN)?;
     Ok(model)
 }
 
-fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Group)>) -> Rules {
+/// Why a base is refused for a model that is trained as a whole.
+const NOTHING_FROZEN: fn() -> &'static str = || {
+    "it is for matrices that are frozen, and there are none whose rows are whole blocks: train adapters \
+     (`lora.rank`), freeze groups of parameters, or leave it out"
+};
+
+/// In which blocks a frozen matrix is stored, by its name.
+type Quantise = Box<dyn Fn(&str) -> Option<Quantisation> + Send + Sync>;
+
+/// In which blocks the folder of the model has its matrices, or else those of `model.base`.
+fn quantisation(config: &Config) -> Result<Quantise> {
+    let base = match config.model.base {
+        Base::AsItIs => None,
+        Base::Q8 => Some(Quantisation::Q8_0),
+        Base::Q4 => Some(Quantisation::Nf4),
+    };
+    let is_divided = config.pipeline.shards > 1;
+    config.require(base.is_none() || config.model.path.is_some(), "model.base", || {
+        "it is for the weights of model.path: give that, or leave it out"
+    })?;
+    config.require(base.is_none() || !is_divided, "model.base", || {
+        "matrices that are divided among shards are stored as they are: set pipeline.shards = 1, or leave it out"
+    })?;
+    config.require(base.is_none() || !is_plain(config), "model.base", NOTHING_FROZEN)?;
+    let kinds = match (&config.model.path, super::model::architecture(config)) {
+        (Some(folder), Some(architecture)) if !is_divided => quantised(folder, &architecture)?,
+        _ => BTreeMap::new(),
+    };
+    Ok(Box::new(move |name| {
+        let is_outer = ["wte.weight", "wpe.weight", "lm_head.weight"].contains(&name);
+        kinds.get(name).copied().or_else(|| base.filter(|_| !is_outer && !Lora::is_adapter(name)))
+    }))
+}
+
+fn rules(
+    config: &Config,
+    targets: Vec<Pattern>,
+    groups: Vec<(Vec<Pattern>, Group)>,
+    quantisation: Quantise,
+) -> Rules {
     let lora = Lora {
         rank: config.lora.rank,
         alpha: config.lora.alpha,
@@ -65,8 +109,9 @@ fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Grou
             weight_decay: group.weight_decay,
         }
     };
-    let settings = format!("{:?}, {:?}", config.lora, config.optimizer.groups);
-    Rules::default().with_lora(choose).with_training(training).with_settings(settings)
+    let settings = format!("{:?}, {:?}, {:?}", config.lora, config.optimizer.groups, config.model.base);
+    let rules = Rules::default().with_lora(choose).with_training(training);
+    rules.with_quantisation(quantisation).with_settings(settings)
 }
 
 /// Whether a config says nothing of what is trained, and names no parameter.

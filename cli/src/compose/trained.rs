@@ -24,6 +24,9 @@ pub(super) struct Trained {
     pub(super) tied: Tied,
     /// Matrices that are frozen. A GPU has them only in the number format of products.
     pub(super) frozen_matrices: u64,
+    /// Those of them that the host has in blocks, and the bytes of these.
+    pub(super) quantised: u64,
+    pub(super) quantised_bytes: u64,
 }
 
 /// How many numbers the tied copies in a part of a model have. They are counted in [`Trained`] too.
@@ -59,6 +62,8 @@ impl Add for Trained {
             optimizer: self.optimizer + other.optimizer,
             tied: self.tied + other.tied,
             frozen_matrices: self.frozen_matrices + other.frozen_matrices,
+            quantised: self.quantised + other.quantised,
+            quantised_bytes: self.quantised_bytes + other.quantised_bytes,
         }
     }
 }
@@ -82,6 +87,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     }
     let numbers = |parameter: &ParameterContents| {
         let all = parameter.numbers() as u64;
+        let is_quantised = parameter.quantisation.is_some();
         let states = match parameter.is_optimized {
             true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
             false => Vec::new(),
@@ -99,6 +105,8 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
                 (true, true) => Tied { trained: 0, frozen: all, optimizer },
             },
             frozen_matrices: if parameter.is_frozen && parameter.dims.len() >= 2 { all } else { 0 },
+            quantised: if is_quantised { all } else { 0 },
+            quantised_bytes: if is_quantised { parameter.bytes() as u64 } else { 0 },
         }
     };
     let contents = model(config)?.contents()?;

@@ -36,7 +36,7 @@ pub use devices::Devices;
 pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};
 pub use memory::Memory;
-pub use model::{Model, ModelKind, RopeScalingKind};
+pub use model::{Base, Model, ModelKind, RopeScalingKind};
 pub use optimizer::{Group, LearningRateSchedule, Lora, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
 pub use sections::{Checkpoint, FabricKind, Launch, Metrics, Pipeline, SyncKind, Train};

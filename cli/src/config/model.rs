@@ -32,6 +32,11 @@ section! {
         path: Option<PathBuf> = None => [
             page("hugging-face.md"), also("model_name_or_path pretrained_model_name_or_path name_or_path"),
         ],
+        /// With `path`, models of tokens: how frozen matrices are stored. `"as it is"`: as in the folder;
+        /// `"q8"` and `"q4"`: rounded to 8 and to 4 bits, but for the token embedding and the head.
+        base: Base = Base::AsItIs => [
+            only("kind", TOKENS), page("quantised.md"), also("quantization load_in_4bit load_in_8bit"),
+        ],
         /// Models of tokens: how many tokens there are; 256 for bytes.
         vocab: usize = 256 => [
             only("kind", OF_TOKENS), positive, at_most(WIDTH, "tokens"), also("vocab_size"),
@@ -138,6 +143,20 @@ section! {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         stack: Vec<toml::Table> = Vec::new() => [only("kind", &["stack"]), page("layers-in-config.md")],
     }
+}
+
+/// How frozen matrices are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Base {
+    /// As in the folder.
+    #[serde(rename = "as it is")]
+    AsItIs,
+    /// In blocks of [`Quantisation::Q8_0`](pipewright::stages::Quantisation::Q8_0).
+    #[serde(rename = "q8")]
+    Q8,
+    /// In blocks of [`Quantisation::Nf4`](pipewright::stages::Quantisation::Nf4).
+    #[serde(rename = "q4")]
+    Q4,
 }
 
 /// The models a config can name.

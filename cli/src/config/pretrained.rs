@@ -16,7 +16,7 @@ use pipewright::pretrained::{
 };
 
 /// Keys that stay with the user when a folder decides the others.
-const OWN: [&str; 4] = ["path", "dropout", "auxiliary", "seed"];
+const OWN: [&str; 5] = ["path", "base", "dropout", "auxiliary", "seed"];
 
 /// Adds what the folder of `model.path` decides: the keys of `[model]`, and its tokenizer, unless another is
 /// given. Does nothing without that key, or if `model.kind` is given

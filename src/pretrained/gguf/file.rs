@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use pipewright_stages::{Quantisation, Quantised};
 use serde_json::Value;
 
-use super::blocks::Quantised;
+use super::blocks::{KINDS, block};
 use super::value::{self, length, number, text, whole};
 use crate::error::{Error, Result};
 use crate::pretrained::opened;
@@ -76,19 +77,19 @@ impl Gguf {
         self.tensors.get(name).map(|tensor| tensor.dims.as_slice())
     }
 
-    /// How the numbers of a tensor that exists are stored.
+    /// In which blocks the numbers of a tensor that exists are stored. `None`: in `f32`.
     ///
     /// # Errors
     /// When that is not known.
-    pub(super) fn how(&self, name: &str) -> Result<Quantised> {
+    pub(super) fn how(&self, name: &str) -> Result<Option<Quantisation>> {
         let kind = self.tensors[name].kind;
-        let known = Quantised::ALL.iter().find(|(known, ..)| *known == kind);
+        let known = KINDS.iter().find(|(known, ..)| *known == kind);
         let error = || {
             Error::pretrained(format!(
                 "`{}`: {name} is quantised in a way that this program does not read (type {kind} of ggml); \
                  it reads {}",
                 self.path.display(),
-                Quantised::ALL.map(|(_, name, _)| name).join(", ")
+                KINDS.map(|(_, name, _)| name).join(", ")
             ))
         };
         Ok(known.ok_or_else(error)?.2)
@@ -105,21 +106,35 @@ impl Gguf {
 
     /// The numbers of a tensor that exists and was checked.
     pub(super) fn read(&self, name: &str) -> Result<Vec<f32>> {
-        let how = self.how(name)?;
-        let (at, bytes) = self.place(name, how).expect("checked: all numbers are there");
+        let (how, mut bytes) = (self.how(name)?, self.bytes(name)?);
+        let Some(kind) = how else {
+            return Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect());
+        };
+        let (in_block, size) = block(how);
+        let count = bytes.len() / size * in_block;
+        // Numbers of 16 bits may end in the middle of a block.
+        let whole = count.next_multiple_of(kind.block().0);
+        bytes.resize(kind.bytes(whole), 0);
+        let mut blocks = Quantised::new(whole);
+        blocks.push(kind, bytes.into());
+        let mut numbers = vec![0.0; count];
+        blocks.decode(0, 0..count, &mut numbers);
+        Ok(numbers)
+    }
+
+    /// The bytes of a tensor that exists and was checked.
+    pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+        let (at, bytes) = self.place(name, self.how(name)?).expect("checked: all numbers are there");
         let mut held = vec![0; bytes];
         read_at(&self.file, &mut held, at).map_err(Error::io("read", &self.path))?;
-        let (in_block, size) = how.block();
-        let mut numbers = vec![0.0; bytes / size * in_block];
-        how.numbers(&held, &mut numbers);
-        Ok(numbers)
+        Ok(held)
     }
 
     /// Where the bytes of a tensor begin, and how many there are. `None` if they are not all in the file, or
     /// make no whole blocks.
-    fn place(&self, name: &str, how: Quantised) -> Option<(u64, usize)> {
+    fn place(&self, name: &str, how: Option<Quantisation>) -> Option<(u64, usize)> {
         let tensor = &self.tensors[name];
-        let (in_block, size) = how.block();
+        let (in_block, size) = block(how);
         let mut counts = tensor.dims.iter();
         let count = counts.try_fold(1_usize, |count, dim| count.checked_mul(*dim))?;
         let row = tensor.dims.last().copied().unwrap_or(1);

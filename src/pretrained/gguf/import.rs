@@ -1,8 +1,9 @@
 //! Writes the model of a `.gguf` file in Hugging Face's form.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use pipewright_stages::Quantisation;
 use pipewright_stages::models::Llama;
 
 use super::file::Gguf;
@@ -12,6 +13,7 @@ use super::settings::{Settings, settings};
 use super::tokenizer;
 use crate::error::{Error, Result};
 use crate::pretrained::mapped::{LEFT_OVER, MISSING, other_shape};
+use crate::pretrained::quantised::{Stored, write_quantised};
 use crate::pretrained::{Architecture, Family, GENERATION, Part, sizes, write};
 
 /// What was imported.
@@ -33,22 +35,42 @@ pub struct Imported {
 /// When the file is none, or of an architecture or a quantisation that is not known; when it does not have
 /// the tensors of its model; when the folder exists.
 pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
+    import_to(path, folder, false)
+}
+
+/// As [`import`], but matrices keep the blocks that they have in the file: `quantised.safetensors`.
+///
+/// # Errors
+/// As for [`import`].
+pub fn import_blocks(path: &Path, folder: &Path) -> Result<Imported> {
+    import_to(path, folder, true)
+}
+
+fn import_to(path: &Path, folder: &Path, keeps_blocks: bool) -> Result<Imported> {
     let file = Gguf::open(path)?;
     let Settings { family, model, unknown } = settings(&file)?;
     let architecture = Architecture::from((family, model));
     sizes::check(path, &architecture)?;
     let table = architecture.table();
     check(&file, table.iter().flat_map(|mapped| &mapped.parts))?;
+    let of_tokenizer = tokenizer::files(&file);
+    let has_tokenizer = of_tokenizer.is_some();
+    let mut files = of_tokenizer.unwrap_or_default();
+    files.push((GENERATION, tokenizer::generation(&file)));
+    if keeps_blocks {
+        let kinds = kinds(&file, table.iter().flat_map(|mapped| &mapped.parts))?;
+        write_quantised(folder, &architecture, &files, &kinds, |part| match kinds.contains_key(&part.name) {
+            true => Ok(Stored::Blocks(bytes(&file, part, family, &model)?)),
+            false => Ok(Stored::Numbers(read(&file, part, family, &model)?)),
+        })?;
+        return Ok(Imported { architecture, has_tokenizer, unknown });
+    }
     let weights = |name: &str| {
         let mapped = table.iter().find(|mapped| mapped.name == name);
         let parts = &mapped.expect("a name of the same table").parts;
         let numbers = parts.iter().map(|part| read(&file, part, family, &model));
         Ok(numbers.collect::<Result<Vec<_>>>()?.concat())
     };
-    let of_tokenizer = tokenizer::files(&file);
-    let has_tokenizer = of_tokenizer.is_some();
-    let mut files = of_tokenizer.unwrap_or_default();
-    files.push((GENERATION, tokenizer::generation(&file)));
     write(folder, &architecture, &files, weights)?;
     Ok(Imported { architecture, has_tokenizer, unknown })
 }
@@ -71,6 +93,28 @@ fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
         return Ok(());
     }
     Err(Error::other_tensors(file.path(), "settings", &problems))
+}
+
+/// Which matrices are in blocks, by Hugging Face's names.
+fn kinds<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<BTreeMap<String, Quantisation>> {
+    let mut kinds = BTreeMap::new();
+    for part in parts.filter(|part| part.dims.len() == 2) {
+        let how = file.how(&there(&part.name).expect("a tensor of these families"))?;
+        if let Some(kind) = how.filter(|kind| kind.fits(part.dims[1])) {
+            kinds.insert(part.name.clone(), kind);
+        }
+    }
+    Ok(kinds)
+}
+
+/// The blocks of a matrix.
+fn bytes(file: &Gguf, part: &Part, family: Family, model: &Llama) -> Result<Vec<u8>> {
+    let bytes = file.bytes(&there(&part.name).expect("a tensor of these families"))?;
+    if family == Family::Llama && is_permuted(&part.name) {
+        let row = bytes.len() / part.dims[0].max(1);
+        return Ok(unpermute(&bytes, model.heads.width, row));
+    }
+    Ok(bytes)
 }
 
 fn read(file: &Gguf, part: &Part, family: Family, model: &Llama) -> Result<Vec<f32>> {

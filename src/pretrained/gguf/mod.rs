@@ -12,4 +12,4 @@ mod value;
 #[cfg(test)]
 mod walked;
 
-pub use import::{Imported, import};
+pub use import::{Imported, import, import_blocks};

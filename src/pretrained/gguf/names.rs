@@ -37,12 +37,12 @@ pub(super) fn is_permuted(name: &str) -> bool {
     name.contains("self_attn.q_proj") || name.contains("self_attn.k_proj")
 }
 
-/// Brings the rows of heads back into the order of Hugging Face. There a head's two halves turn with each
+/// Brings the rows of heads, of `row` numbers or bytes each, back into the order of Hugging Face. There a head's two halves turn with each
 /// other; in the file, neighbours do.
-pub(super) fn unpermute(numbers: &[f32], head: usize, row: usize) -> Vec<f32> {
+pub(super) fn unpermute<N: Copy>(numbers: &[N], head: usize, row: usize) -> Vec<N> {
     let mut ordered = Vec::with_capacity(numbers.len());
     for head in numbers.chunks_exact(head * row) {
-        let rows: Vec<&[f32]> = head.chunks_exact(row).collect();
+        let rows: Vec<&[N]> = head.chunks_exact(row).collect();
         for first in 0..2 {
             rows.iter().skip(first).step_by(2).for_each(|row| ordered.extend_from_slice(row));
         }

@@ -45,6 +45,16 @@ impl AsRef<[f32]> for Map {
     }
 }
 
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `bytes` bytes are there until the map is dropped, and all bits are bytes.
+        #[allow(unsafe_code, reason = "it is memory of the system")]
+        unsafe {
+            std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes)
+        }
+    }
+}
+
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the system gave exactly this memory, and nobody has a part of it any more.

@@ -8,6 +8,7 @@
 use pipewright_stages::optimizer::{self, Optimizer};
 use pipewright_stages::{Parameter, Part, Stage, copy};
 
+use crate::checkpoint::checksum;
 use crate::checksum::Checksum;
 use crate::error::{RestartError, Result};
 use crate::worker::Worker;
@@ -132,7 +133,7 @@ enum Restored {
 /// The checksum of a parameter's weights.
 fn sum(parameter: &mut Parameter) -> Result<Checksum> {
     parameter.fetch(Part::Value)?;
-    Ok(Checksum::of(bytemuck::cast_slice(&parameter.value)))
+    Ok(checksum(parameter))
 }
 
 /// The length of a parameter's numbers in a snapshot. They are fetched.

@@ -5,6 +5,7 @@
 //! it is in.
 
 pub(crate) mod bf16_kernels;
+pub(crate) mod coded;
 pub(crate) mod columns;
 pub(crate) mod depth;
 pub(crate) mod elementwise;

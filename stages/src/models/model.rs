@@ -9,6 +9,7 @@ use super::rules::Rules;
 use super::sizes::{UnitSizes, Walk};
 use crate::error::{Error, Result};
 use crate::parameter::init::starting_at_zero;
+use crate::quantised::Quantisation;
 use crate::shards::{Exchange, Shard, Sharding, Team};
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
@@ -138,12 +139,21 @@ pub struct ParameterContents {
     pub is_optimized: bool,
     /// Whether it is a [tied](crate::Parameter::tied) copy.
     pub is_tied: bool,
+    /// In which blocks its weights are stored, if not in `f32`: see
+    /// [`Parameter::quantise`](crate::Parameter::quantise).
+    pub quantisation: Option<Quantisation>,
 }
 
 impl ParameterContents {
     /// How many weights it has.
     pub fn numbers(&self) -> usize {
         self.dims.iter().product()
+    }
+
+    /// How many bytes its weights take on the host.
+    pub fn bytes(&self) -> usize {
+        let numbers = self.numbers();
+        self.quantisation.map_or(size_of::<f32>() * numbers, |kind| kind.bytes(numbers))
     }
 }
 
@@ -218,6 +228,7 @@ impl Model {
                 is_frozen: one.is_frozen(),
                 is_optimized: one.is_optimized(),
                 is_tied: one.is_tied(),
+                quantisation: one.quantisation(),
             });
             let parameters = parameters.collect();
             Ok(UnitContents { parameters, targets })

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::parameter::Parameter;
 use crate::parameter::description::Training;
+use crate::quantised::Quantisation;
 use crate::stage::Stage;
 use crate::stage::layer::Lora;
 use crate::stage::sequential::Sequential;
@@ -33,6 +35,7 @@ type Choice<T> = Arc<dyn Fn(&str) -> T + Send + Sync>;
 pub struct Rules {
     lora: Choice<Option<Lora>>,
     training: Choice<Training>,
+    quantisation: Choice<Option<Quantisation>>,
     /// Whether some parameters may be trained in their own way.
     differ: bool,
     settings: String,
@@ -43,6 +46,7 @@ impl Default for Rules {
         Self {
             lora: Arc::new(|_| None),
             training: Arc::new(|_| Training::default()),
+            quantisation: Arc::new(|_| None),
             differ: false,
             settings: String::new(),
         }
@@ -61,6 +65,16 @@ impl Rules {
     #[must_use]
     pub fn with_training(self, choose: impl Fn(&str) -> Training + Send + Sync + 'static) -> Self {
         Self { training: Arc::new(choose), differ: true, ..self }
+    }
+
+    /// The same rules, with `choose` to say in which blocks the frozen matrix of a name is stored: see
+    /// [`Parameter::quantise`]. What is trained stays in `f32`, and so do rows that are no whole blocks.
+    #[must_use]
+    pub fn with_quantisation(
+        self,
+        choose: impl Fn(&str) -> Option<Quantisation> + Send + Sync + 'static,
+    ) -> Self {
+        Self { quantisation: Arc::new(choose), ..self }
     }
 
     /// The same rules in words: all that the numbers of a stage depend on. The processes of a run compare
@@ -83,11 +97,16 @@ impl Rules {
     /// Applies the rules to a new stage.
     pub(super) fn apply(&self, stage: &mut Sequential) -> Result<()> {
         stage.adapt(&mut |target| (self.lora)(target))?;
-        stage.visit_parameters(&mut |parameter| {
+        stage.try_visit_parameters(&mut |parameter: &mut Parameter| {
             let training = (self.training)(parameter.name());
             parameter.train_by(training);
-        });
-        Ok(())
+            let columns = parameter.dims().last().copied().unwrap_or(0);
+            let fits = parameter.is_frozen() && parameter.takes_blocks();
+            match (self.quantisation)(parameter.name()).filter(|kind| fits && kind.fits(columns)) {
+                Some(kind) => parameter.quantise(kind),
+                None => Ok(()),
+            }
+        })
     }
 }
 

@@ -73,7 +73,7 @@ impl Parameter {
     pub fn own_places(&self) -> Vec<Range<usize>> {
         match &self.cut {
             Some(cut) => cut.ranges(self.shard.index),
-            None => iter::once(0..self.value.len()).collect(),
+            None => iter::once(0..self.count()).collect(),
         }
     }
 

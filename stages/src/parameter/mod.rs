@@ -9,6 +9,7 @@ pub(crate) mod grouped;
 pub(crate) mod init;
 pub(crate) mod packed;
 pub(crate) mod pieces;
+pub(crate) mod quantised;
 pub(crate) mod shared;
 pub(crate) mod weights;
 
@@ -29,6 +30,7 @@ use crate::parameter::init::{Init, starts_at_zero};
 use crate::parameter::pieces::RowPieces;
 use crate::parameter::weights::{Grouping, Weights};
 use crate::pool;
+use crate::quantised::{Quantisation, Quantised};
 use crate::shards::Shard;
 use crate::tensor::arithmetic::Row;
 use crate::tensor::numbers::Numbers;
@@ -72,8 +74,19 @@ pub struct Parameter {
     on_gpu: Option<Weights>,
     /// The number format that the layer computes in on the CPU.
     format: DType,
-    /// The weights in 16 bits, in place of `value`.
-    pub(crate) halves: Option<AVec<bf16>>,
+    /// Whether its layer can compute with blocks.
+    pub(crate) takes_blocks: bool,
+    /// In which blocks its numbers are stored, if not in `f32`.
+    pub(crate) quantised: Option<Quantisation>,
+    /// The weights in fewer bits, in place of `value`.
+    pub(crate) compact: Option<Compact>,
+}
+
+/// Weights in fewer bits than `f32`.
+#[derive(Debug)]
+pub(crate) enum Compact {
+    Halves(AVec<bf16>),
+    Blocks(Quantised),
 }
 
 impl Parameter {
@@ -99,7 +112,9 @@ impl Parameter {
             sums: Sums::default(),
             on_gpu: None,
             format: DType::F32,
-            halves: None,
+            takes_blocks: false,
+            quantised: None,
+            compact: None,
         };
         match starts_at_zero() {
             true => parameter,
@@ -129,7 +144,7 @@ impl Parameter {
     pub fn train_by(&mut self, training: Training) {
         assert!(self.on_gpu.is_none(), "{}: it is on a GPU already", self.name);
         if training.frozen != self.training.frozen {
-            let count = if training.frozen { 0 } else { self.value.len() };
+            let count = if training.frozen { 0 } else { self.count() };
             self.grad = Numbers::zeros(count);
             self.of_rows.iter_mut().for_each(|sum| *sum = Numbers::zeros(count));
             self.state = Vec::new();
@@ -152,7 +167,7 @@ impl Parameter {
     pub fn trained(&self) -> usize {
         match self.training.frozen {
             true => 0,
-            false => self.value.len(),
+            false => self.count(),
         }
     }
 
@@ -199,7 +214,7 @@ impl Parameter {
 
     /// Gives the same numbers other dimensions.
     pub(crate) fn set_dims(&mut self, dims: &[usize]) {
-        debug_assert_eq!(dims.iter().product::<usize>(), self.value.len());
+        debug_assert_eq!(dims.iter().product::<usize>(), self.count());
         self.fused = Vec::new();
         self.dims = dims.to_vec();
     }
@@ -262,7 +277,7 @@ impl Parameter {
                 // Layers read a matrix only in products, and a vector also by itself.
                 let only_for_products = self.is_frozen() && self.dims.len() >= 2;
                 let uses = (self.trained(), only_for_products);
-                let mut weights = Weights::new(&gpu, place.dtype, &self.value, uses, grouping)?;
+                let mut weights = Weights::new(&gpu, place.dtype, &self.numbers(), uses, grouping)?;
                 weights.own(self.owned.clone());
                 Some(weights)
             }
@@ -311,7 +326,7 @@ impl Parameter {
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn fetch(&mut self, part: Part) -> Result<()> {
-        let Some(weights) = &self.on_gpu else {
+        let Some(weights) = self.on_gpu.as_ref().filter(|_| self.has(part)) else {
             return Ok(());
         };
         if part == Part::State && self.state.len() != weights.states() {
@@ -330,6 +345,9 @@ impl Parameter {
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn store(&mut self, part: Part) -> Result<()> {
+        if !self.has(part) {
+            return Ok(());
+        }
         let Some(weights) = &mut self.on_gpu else {
             return Ok(());
         };
@@ -382,6 +400,11 @@ impl Parameter {
         &self.dims
     }
 
+    /// How many weights it has, however they are stored.
+    pub fn count(&self) -> usize {
+        self.dims.iter().product()
+    }
+
     /// Whether it is a matrix, not a bias or a norm's scale or shift. By default, weight decay applies to
     /// matrices.
     pub fn is_matrix(&self) -> bool {
@@ -409,17 +432,23 @@ impl Parameter {
     /// Holds the weights in 16 bits from now on, rounded to nearest, and frees [`Parameter::value`] and
     /// [`Parameter::grad`]. For a layer that will only be asked for outputs.
     pub(crate) fn hold_in_bf16(&mut self) {
+        if self.compact.is_some() {
+            return;
+        }
         let mut halves = pool::allocate(self.value.len())
             .unwrap_or_else(|| panic!("{}", OutOfMemory::on_host::<bf16>(self.value.len())));
         convert::<bf16, f32>(&mut halves, &self.value);
         self.train_by(Training { frozen: true, ..self.training() });
-        self.halves = Some(halves);
+        self.compact = Some(Compact::Halves(halves));
         self.value = Numbers::none();
     }
 
     /// The weights, if they are held in 16 bits.
     pub(crate) fn halves(&self) -> Option<&[bf16]> {
-        self.halves.as_deref()
+        match &self.compact {
+            Some(Compact::Halves(halves)) => Some(halves),
+            _ => None,
+        }
     }
 }
 

@@ -218,7 +218,8 @@ pub trait Layer: std::fmt::Debug + 'static {
         Ok(())
     }
 
-    /// Adds what adapters add to the weights of their layers, on the CPU, and drops the adapters.
+    /// Adds what adapters add to the weights of their layers, on the CPU, and drops the adapters. Adapters of
+    /// [quantised](Parameter::quantise) weights stay.
     fn merge_adapters(&mut self) {}
 
     /// Says that nobody uses this layer's input gradient; from then on backward-input may give `None` for it.

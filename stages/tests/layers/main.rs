@@ -18,6 +18,7 @@ mod heads;
 mod held_halves;
 mod image_norms;
 mod products;
+mod quantised;
 mod testing;
 
 use common::{pass, shuffle, tensor, train};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::commands::saved::{SavedModel, config_of, newest_or_model};
+use crate::commands::saved::{SavedModel, config_of, in_blocks, newest_or_model};
 use crate::compose::{self, Writing};
 use crate::config::{Config, DataKind};
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ impl Source {
         let folder = newest_or_model(path)?;
         let checkpoint = Checkpoint::open(&folder)?;
         let config = config_of(&folder, &checkpoint, &[])?;
-        let model = SavedModel::of_checkpoint(compose::model(&config)?, checkpoint);
+        let model = SavedModel::of_checkpoint(&config, checkpoint)?;
         Self::of_config(&folder, &config, model)
     }
 
@@ -96,7 +96,7 @@ impl Source {
             text.ends.extend(text.end_of_document());
         }
         let writing = Writing { vocab: architecture.vocab(), context: architecture.context() };
-        let model = SavedModel::of_folder(architecture.model()?, weights, None);
+        let model = SavedModel::of_folder(in_blocks(architecture.model()?, &weights), weights, None);
         Ok(Self { model, writing, text })
     }
 }

@@ -7,7 +7,8 @@ use half::bf16;
 use multiversion::multiversion;
 
 use super::square::{self, SIDE};
-use crate::cpu::depth::{Depth, DepthGroups};
+use crate::cpu::coded::Coded;
+use crate::cpu::depth::{BLOCK_DEPTH, Depth, DepthGroups};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::prefetch;
@@ -55,27 +56,30 @@ impl Panels {
     }
 
     /// Packs a matrix. Numbers of `f32` are rounded. With `groups`, its rows are added up in these groups.
-    pub(crate) fn new<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>) -> Self {
-        let room = padded_in(Depth::new(from.rows, groups)) * from.columns.next_multiple_of(TILE);
+    pub(crate) fn new(from: impl Source, groups: Option<&Arc<DepthGroups>>) -> Self {
+        let [rows, columns] = from.sizes();
+        let room = padded_in(Depth::new(rows, groups)) * columns.next_multiple_of(TILE);
         Self::in_room(from, groups, room)
     }
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
-    pub(crate) fn once<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>) -> Self {
-        let rows = padded_in(Depth::new(from.rows, groups)).next_power_of_two();
-        Self::in_room(from, groups, Self::count(rows, from.columns))
+    pub(crate) fn once(from: impl Source, groups: Option<&Arc<DepthGroups>>) -> Self {
+        let [rows, columns] = from.sizes();
+        let rows = padded_in(Depth::new(rows, groups)).next_power_of_two();
+        Self::in_room(from, groups, Self::count(rows, columns))
     }
 
-    fn in_room<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
+    fn in_room(from: impl Source, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
         let mut numbers = Buffer::pooled(room);
-        let depth = Depth::new(from.rows, groups);
+        let [rows, columns] = from.sizes();
+        let depth = Depth::new(rows, groups);
         let panel = TILE * padded_in(depth);
-        let packed = &mut numbers[..panel * from.columns.div_ceil(TILE)];
+        let packed = &mut numbers[..panel * columns.div_ceil(TILE)];
         cut(By(packed, panel), panel, |first, to| {
             pack(to, from, first * TILE, depth);
         });
-        Self { numbers, depth: from.rows, groups: groups.cloned(), columns: from.columns }
+        Self { numbers, depth: rows, groups: groups.cloned(), columns }
     }
 
     /// As [`Panels::new`], by this thread alone, added up from first to last.
@@ -107,6 +111,8 @@ pub(crate) enum Right<'a> {
     Matrix(Matrix<'a, bf16>),
     /// The same, for a product that is added up in groups.
     InGroups(Matrix<'a, bf16>, &'a Arc<DepthGroups>),
+    /// To be decoded, rounded and packed block by block, for this product only.
+    Coded(Coded<'a>, Option<&'a Arc<DepthGroups>>),
 }
 
 impl<'a> Right<'a> {
@@ -116,6 +122,7 @@ impl<'a> Right<'a> {
             Self::Panels(panels) => Depth::new(panels.depth, panels.groups.as_ref()),
             Self::Matrix(matrix) => Depth::Whole(matrix.rows),
             Self::InGroups(_, groups) => Depth::InGroups(groups),
+            Self::Coded(matrix, groups) => Depth::new(matrix.rows(), groups),
         }
     }
 
@@ -124,6 +131,7 @@ impl<'a> Right<'a> {
         match self {
             Self::Panels(panels) => panels.columns,
             Self::Matrix(matrix) | Self::InGroups(matrix, _) => matrix.columns,
+            Self::Coded(matrix, _) => matrix.columns(),
         }
     }
 
@@ -133,6 +141,7 @@ impl<'a> Right<'a> {
             Self::Panels(_) => None,
             Self::Matrix(matrix) => Some(Panels::once(matrix, None)),
             Self::InGroups(matrix, groups) => Some(Panels::once(matrix, Some(groups))),
+            Self::Coded(matrix, groups) => Some(Panels::once(matrix, groups)),
         }
     }
 
@@ -140,7 +149,7 @@ impl<'a> Right<'a> {
     pub(crate) fn room(self, columns: usize) -> Option<Buffer<bf16>> {
         match self {
             Self::Panels(_) => None,
-            Self::Matrix(_) | Self::InGroups(..) => {
+            Self::Matrix(_) | Self::InGroups(..) | Self::Coded(..) => {
                 Some(Buffer::pooled(room(Panels::count(padded_in(self.depth()), columns))))
             }
         }
@@ -157,27 +166,69 @@ impl<'a> Right<'a> {
                 pack(to, matrix, columns.start, self.depth());
                 to
             }
+            (Self::Coded(matrix, _), Some(room)) => {
+                let to = &mut room[..count];
+                pack(to, matrix, columns.start, self.depth());
+                to
+            }
             (Self::Panels(panels), _) => &panels.numbers[columns.start * depth..][..count],
-            (Self::Matrix(_) | Self::InGroups(..), None) => unreachable!("`room` is asked for first"),
+            (_, None) => unreachable!("`room` is asked for first"),
+        }
+    }
+}
+
+/// What panels are packed from.
+pub(crate) trait Source: Copy + Sync {
+    /// Its rows and its columns.
+    fn sizes(self) -> [usize; 2];
+
+    /// Fills a panel, or the part of it for these rows, with some columns.
+    fn pack_rows(self, to: &mut [[u32; TILE]], rows: Range<usize>, columns: Range<usize>);
+}
+
+impl<N: Real> Source for Matrix<'_, N> {
+    fn sizes(self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    fn pack_rows(self, to: &mut [[u32; TILE]], rows: Range<usize>, columns: Range<usize>) {
+        let from = self.part(rows);
+        if from.turned {
+            pack_turned(to, from, columns);
+        } else {
+            pack_rows(to, from, columns);
+        }
+    }
+}
+
+impl Source for Coded<'_> {
+    fn sizes(self) -> [usize; 2] {
+        [self.rows(), self.columns()]
+    }
+
+    /// Decodes as many rows at a time as stay in the first-level cache.
+    fn pack_rows(self, to: &mut [[u32; TILE]], rows: Range<usize>, columns: Range<usize>) {
+        let mut room = Buffer::pooled(BLOCK_DEPTH * TILE);
+        let parts = rows.clone().step_by(BLOCK_DEPTH).zip(to.chunks_mut(BLOCK_DEPTH / 2));
+        for (first, to) in parts {
+            let rows = first..rows.end.min(first + BLOCK_DEPTH);
+            let (depth, width) = (0..rows.len(), 0..columns.len());
+            self.part(rows, columns.clone(), &mut room).pack_rows(to, depth, width);
         }
     }
 }
 
 /// Fills whole panels with the columns of a matrix from this one on.
-pub(crate) fn pack<N: Real>(to: &mut [bf16], from: Matrix<'_, N>, first: usize, depth: Depth<'_>) {
+pub(crate) fn pack(to: &mut [bf16], from: impl Source, first: usize, depth: Depth<'_>) {
+    let [_, all] = from.sizes();
     let pairs: &mut [[u32; TILE]] = bytemuck::cast_slice_mut(to);
     let panels = pairs.chunks_exact_mut(padded_in(depth) / 2);
     for (index, mut panel) in panels.enumerate() {
         let first = first + index * TILE;
-        let columns = first..from.columns.min(first + TILE);
+        let columns = first..all.min(first + TILE);
         for segment in depth.segments() {
             let (to, rest) = panel.split_at_mut(padded(segment.len()) / 2);
-            let from = from.part(segment.range());
-            if from.turned {
-                pack_turned(to, from, columns.clone());
-            } else {
-                pack_rows(to, from, columns.clone());
-            }
+            from.pack_rows(to, segment.range(), columns.clone());
             panel = rest;
         }
     }

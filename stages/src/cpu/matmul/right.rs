@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::pack::{PANEL, pack};
-use crate::cpu::depth::{Depth, DepthBlock, DepthGroups};
+use crate::cpu::coded::Coded;
+use crate::cpu::depth::{BLOCK_DEPTH, Depth, DepthBlock, DepthGroups};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::Lines;
@@ -33,22 +34,24 @@ impl Packed {
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
-    pub(crate) fn once(from: Matrix<'_>, groups: Option<&Arc<DepthGroups>>) -> Self {
-        Self::in_room(from, groups, Self::count(from.rows.next_power_of_two(), from.columns))
+    pub(crate) fn once(from: impl Source, groups: Option<&Arc<DepthGroups>>) -> Self {
+        let [rows, columns] = from.sizes();
+        Self::in_room(from, groups, Self::count(rows.next_power_of_two(), columns))
     }
 
-    fn in_room(from: Matrix<'_>, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
-        let width = from.columns.next_multiple_of(PANEL);
+    fn in_room(from: impl Source, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
+        let [depth, columns] = from.sizes();
+        let width = columns.next_multiple_of(PANEL);
         let mut numbers = Buffer::pooled(room);
-        for block in Depth::new(from.rows, groups).blocks() {
+        for block in Depth::new(depth, groups).blocks() {
             let to = &mut numbers[block.before * width..][..block.len * width];
             let panel = block.len * PANEL;
             cut(By(to, panel), 2 * panel, |first, to| {
-                let columns = first * PANEL..from.columns.min(first * PANEL + to.len() / block.len);
-                pack_block(to, from, block, columns);
+                let here = first * PANEL..columns.min(first * PANEL + to.len() / block.len);
+                from.pack_block(to, block, here);
             });
         }
-        Self { numbers, depth: from.rows, groups: groups.cloned(), columns: from.columns }
+        Self { numbers, depth, groups: groups.cloned(), columns }
     }
 
     fn depth(&self) -> Depth<'_> {
@@ -63,13 +66,57 @@ impl Packed {
     }
 }
 
-/// Copies the rows of a block, segment by segment, into panels of some columns.
-#[inline(always)]
-fn pack_block(to: &mut [f32], from: Matrix<'_>, block: DepthBlock<'_>, columns: Range<usize>) {
-    let mut at = 0;
-    for segment in block.segments() {
-        pack::<PANEL>(&mut to[at * PANEL..], block.len * PANEL, from, segment.range(), columns.clone());
-        at += segment.len();
+/// What panels are packed from.
+pub(crate) trait Source: Copy + Sync {
+    /// Its rows and its columns.
+    fn sizes(self) -> [usize; 2];
+
+    /// Copies the rows of a block, segment by segment, into panels of some columns.
+    fn pack_block(self, to: &mut [f32], block: DepthBlock<'_>, columns: Range<usize>);
+}
+
+impl Source for Matrix<'_> {
+    fn sizes(self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    #[inline(always)]
+    fn pack_block(self, to: &mut [f32], block: DepthBlock<'_>, columns: Range<usize>) {
+        let mut at = 0;
+        for segment in block.segments() {
+            pack::<PANEL>(&mut to[at * PANEL..], block.len * PANEL, self, segment.range(), columns.clone());
+            at += segment.len();
+        }
+    }
+}
+
+/// How many columns of a quantised matrix are decoded at a time, if its rows are rows of blocks.
+const WIDE: usize = 256;
+
+impl Source for Coded<'_> {
+    fn sizes(self) -> [usize; 2] {
+        [self.rows(), self.columns()]
+    }
+
+    /// Decodes some rows and columns after the others: as many as stay in the first-level cache.
+    fn pack_block(self, to: &mut [f32], block: DepthBlock<'_>, columns: Range<usize>) {
+        let [most_rows, most_columns] =
+            if self.is_turned() { [BLOCK_DEPTH, PANEL] } else { [BLOCK_DEPTH * PANEL / WIDE, WIDE] };
+        let (mut room, pitch) = (Buffer::pooled(BLOCK_DEPTH * PANEL), block.len * PANEL);
+        let mut at = 0;
+        for segment in block.segments() {
+            for first in columns.clone().step_by(most_columns) {
+                let here = first..columns.end.min(first + most_columns);
+                let to = &mut to[(first - columns.start) / PANEL * pitch..];
+                for row in segment.range().step_by(most_rows) {
+                    let rows = row..segment.end.min(row + most_rows);
+                    let (depth, width) = (0..rows.len(), 0..here.len());
+                    let to = &mut to[(at + row - segment.start) * PANEL..];
+                    pack::<PANEL>(to, pitch, self.part(rows, here.clone(), &mut room), depth, width);
+                }
+            }
+            at += segment.len();
+        }
     }
 }
 
@@ -88,6 +135,8 @@ pub(crate) enum Right<'a> {
     Matrix(Matrix<'a>),
     /// The same, for a product that is added up in groups.
     InGroups(Matrix<'a>, &'a Arc<DepthGroups>),
+    /// To be decoded and packed block by block, for this product only.
+    Coded(Coded<'a>, Option<&'a Arc<DepthGroups>>),
 }
 
 impl<'a> Right<'a> {
@@ -97,6 +146,7 @@ impl<'a> Right<'a> {
             Self::Packed(packed) => packed.depth(),
             Self::Matrix(matrix) => Depth::Whole(matrix.rows),
             Self::InGroups(_, groups) => Depth::InGroups(groups),
+            Self::Coded(matrix, groups) => Depth::new(matrix.rows(), groups),
         }
     }
 
@@ -105,6 +155,7 @@ impl<'a> Right<'a> {
         match self {
             Self::Packed(packed) => packed.columns,
             Self::Matrix(matrix) | Self::InGroups(matrix, _) => matrix.columns,
+            Self::Coded(matrix, _) => matrix.columns(),
         }
     }
 
@@ -114,6 +165,7 @@ impl<'a> Right<'a> {
             Self::Packed(_) => None,
             Self::Matrix(matrix) => Some(Packed::once(matrix, None)),
             Self::InGroups(matrix, groups) => Some(Packed::once(matrix, Some(groups))),
+            Self::Coded(matrix, groups) => Some(Packed::once(matrix, groups)),
         }
     }
 
@@ -122,6 +174,7 @@ impl<'a> Right<'a> {
         match self {
             Self::Packed(_) => true,
             Self::Matrix(matrix) | Self::InGroups(matrix, _) => !matrix.turned,
+            Self::Coded(..) => false,
         }
     }
 
@@ -134,6 +187,7 @@ impl<'a> Right<'a> {
             Self::Matrix(matrix) | Self::InGroups(matrix, _) => {
                 View { numbers: &matrix.numbers[first..], stride: matrix.stride }
             }
+            Self::Coded(..) => unreachable!("it has no rows to read"),
         }
     }
 
@@ -170,7 +224,12 @@ impl<'a> Right<'a> {
             Self::Packed(packed) => packed.block(block, columns),
             Self::Matrix(matrix) | Self::InGroups(matrix, _) => {
                 let length = columns.len().next_multiple_of(PANEL) * block.len;
-                pack_block(to, *matrix, block, columns.clone());
+                matrix.pack_block(to, block, columns.clone());
+                &to[..length]
+            }
+            Self::Coded(matrix, _) => {
+                let length = columns.len().next_multiple_of(PANEL) * block.len;
+                matrix.pack_block(to, block, columns.clone());
                 &to[..length]
             }
         }

@@ -17,6 +17,8 @@ use crate::error::{Error, Result, check_ids};
 use crate::layers::embedding::cuda::ByToken;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::pool::Buffer;
+use crate::quantised::Quantised;
 use crate::shape::{Kind, Shape};
 use crate::shards::team::Each;
 use crate::shards::{Division, Sharding, Team};
@@ -75,7 +77,7 @@ impl Embedding {
     pub fn of_tokens(name: &str, table: &str, vocab: usize, dim: usize, init: Init, seed: u64) -> Self {
         Self {
             name: name.to_owned(),
-            tokens: Parameter::new(table, &[vocab, dim], init, seed),
+            tokens: Parameter::new(table, &[vocab, dim], init, seed).taking_blocks(),
             positions: None,
             padding: None,
             by_token: ByToken::default(),
@@ -188,9 +190,14 @@ impl Embedding {
         let from = (past, spans);
         in_format!(dtype, N => {
             let out = By(output.numbers_mut::<N>(), dim);
-            match self.tokens.halves() {
-                Some(tokens) => look_up(out, ids, tokens, positions.and_then(Parameter::halves), from),
-                None => look_up(out, ids, &self.tokens.value, positions.map(|table| &*table.value), from),
+            match (self.tokens.blocks(), self.tokens.halves()) {
+                (Some(tokens), _) => look_up_coded(out, ids, tokens),
+                (None, Some(tokens)) => {
+                    look_up(out, ids, tokens, positions.and_then(Parameter::halves), from);
+                }
+                (None, None) => {
+                    look_up(out, ids, &self.tokens.value, positions.map(|table| &*table.value), from);
+                }
             }
         });
         Ok(output)
@@ -383,6 +390,18 @@ fn look_up<N: Real, M: Real>(
                 }
                 None => convert(row, token),
             }
+        }
+    });
+}
+
+/// As [`look_up`], of a quantised table without positions.
+fn look_up_coded<N: Real>(out: By<&mut [N]>, ids: &[u32], tokens: &Quantised) {
+    let dim = out.1;
+    cut((out, By(ids, 1)), dim, |_, (out, ids)| {
+        let mut vector = Buffer::pooled(dim);
+        for (row, &id) in out.chunks_exact_mut(dim).zip(ids) {
+            tokens.decode(id as usize, 0..dim, &mut vector);
+            convert(row, &vector[..]);
         }
     });
 }

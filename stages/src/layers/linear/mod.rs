@@ -429,6 +429,9 @@ impl Layer for Linear {
     }
 
     fn merge_adapters(&mut self) {
+        if self.matrix.parameter().quantisation().is_some() {
+            return;
+        }
         let [inputs, outputs] = self.matrix.sizes();
         let layout = self.matrix.layout();
         for adapter in self.adapters.drain(..) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use half::bf16;
 
 use crate::cpu::bf16_kernels::{self, Panels};
+use crate::cpu::coded::{Coded, coded_vector_product};
 use crate::cpu::depth::{BLOCK_DEPTH, DepthGroups};
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
@@ -31,21 +32,44 @@ pub enum Layout {
     OutIn,
 }
 
-/// The weights as `[inputs, outputs]`.
-pub(crate) fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
-    stored(&weight.value, weight, layout)
+/// Weights as they are held.
+#[derive(Clone, Copy)]
+pub(crate) enum Held<'a> {
+    Numbers(Matrix<'a>),
+    Halves(Matrix<'a, bf16>),
+    Coded(Coded<'a>),
 }
 
-/// The weights as `[inputs, outputs]`, if they are held in 16 bits.
-pub(crate) fn half_matrix(weight: &Parameter, layout: Layout) -> Option<Matrix<'_, bf16>> {
-    Some(stored(weight.halves()?, weight, layout))
-}
+impl<'a> Held<'a> {
+    /// The weights as `[inputs, outputs]`.
+    pub(crate) fn of(weight: &'a Parameter, layout: Layout) -> Self {
+        let columns = weight.dims()[1];
+        let stored = match (weight.blocks(), weight.halves()) {
+            (Some(blocks), _) => Self::Coded(Coded::new(blocks)),
+            (None, Some(halves)) => Self::Halves(Matrix::new(halves, columns)),
+            (None, None) => Self::Numbers(Matrix::new(&weight.value, columns)),
+        };
+        match layout {
+            Layout::InOut => stored,
+            Layout::OutIn => stored.t(),
+        }
+    }
 
-fn stored<'a, N: Copy>(numbers: &'a [N], weight: &Parameter, layout: Layout) -> Matrix<'a, N> {
-    let stored = Matrix::new(numbers, weight.dims()[1]);
-    match layout {
-        Layout::InOut => stored,
-        Layout::OutIn => stored.t(),
+    /// The transpose.
+    pub(crate) fn t(self) -> Self {
+        match self {
+            Self::Numbers(matrix) => Self::Numbers(matrix.t()),
+            Self::Halves(matrix) => Self::Halves(matrix.t()),
+            Self::Coded(matrix) => Self::Coded(matrix.t()),
+        }
+    }
+
+    fn rows(self) -> usize {
+        match self {
+            Self::Numbers(matrix) => matrix.rows(),
+            Self::Halves(matrix) => matrix.rows(),
+            Self::Coded(matrix) => matrix.rows(),
+        }
     }
 }
 
@@ -55,18 +79,28 @@ pub(crate) fn multiply_next(
     out: &mut Tensor,
     start: Start<'_>,
     rows: &Tensor,
-    (weight, layout): (&Parameter, Layout),
+    weight: Held<'_>,
     groups: Option<&Arc<DepthGroups>>,
 ) {
-    if let Some(weight) = half_matrix(weight, layout) {
-        return multiply_halves(out, start, rows, weight, groups);
+    let (out, count, rows) = (out.f32_mut(), rows.shape().rows(), rows.f32());
+    if count == 1 {
+        return multiply_row(out, start, rows, weight);
     }
-    let weight = matrix(weight, layout);
-    if rows.shape().rows() == 1 {
-        return vector_product(out.f32_mut(), start, rows.f32(), weight);
+    let rows = Matrix::new(rows, weight.rows());
+    match weight {
+        Held::Numbers(weight) => matmul(out, start, rows, unpacked(weight, groups)),
+        Held::Halves(weight) => multiply_widened(out, start, rows, weight, groups),
+        Held::Coded(weight) => matmul(out, start, rows, Right::Coded(weight, groups)),
     }
-    let rows = Matrix::new(rows.f32(), weight.rows());
-    matmul(out.f32_mut(), start, rows, unpacked(weight, groups));
+}
+
+/// `out = start + row weight`. Nothing is packed.
+pub(crate) fn multiply_row(out: &mut [f32], start: Start<'_>, row: &[f32], weight: Held<'_>) {
+    match weight {
+        Held::Numbers(weight) => vector_product(out, start, row, weight),
+        Held::Halves(weight) => vector_product(out, start, row, weight),
+        Held::Coded(weight) => coded_vector_product(out, start, row, weight),
+    }
 }
 
 /// A right operand that is packed for one product.
@@ -74,33 +108,18 @@ fn unpacked<'a>(weight: Matrix<'a>, groups: Option<&'a Arc<DepthGroups>>) -> Rig
     groups.map_or(Right::Matrix(weight), |groups| Right::InGroups(weight, groups))
 }
 
-/// `out = start + rows weight` of weights that are held in 16 bits. With rows of `f32` it has the bits that
-/// the same weights in `f32` give. Nothing is kept.
-pub(crate) fn multiply_halves(
-    out: &mut Tensor,
+/// `out = start + rows weight` of weights that are held in 16 bits. It has the bits that the same weights in
+/// `f32` give. Nothing is kept.
+fn multiply_widened(
+    out: &mut [f32],
     start: Start<'_>,
-    rows: &Tensor,
+    rows: Matrix<'_>,
     weight: Matrix<'_, bf16>,
     groups: Option<&Arc<DepthGroups>>,
 ) {
-    let width = weight.rows();
-    match rows.dtype() {
-        DType::F32 if rows.shape().rows() == 1 => {
-            vector_product(out.f32_mut(), start, rows.f32(), weight);
-        }
-        DType::F32 => {
-            let mut wide = Buffer::pooled(weight.numbers().len());
-            widen(&mut wide, weight.numbers());
-            let right = unpacked(weight.with_numbers(&wide), groups);
-            matmul(out.f32_mut(), start, Matrix::new(rows.f32(), width), right);
-        }
-        DType::Bf16 => {
-            let rows = Matrix::new(rows.bf16(), width);
-            let plain = bf16_kernels::Right::Matrix(weight);
-            let right = groups.map_or(plain, |groups| bf16_kernels::Right::InGroups(weight, groups));
-            bf16_kernels::product(out.bf16_mut(), start, rows, right);
-        }
-    }
+    let mut wide = Buffer::pooled(weight.numbers().len());
+    widen(&mut wide, weight.numbers());
+    matmul(out, start, rows, unpacked(weight.with_numbers(&wide), groups));
 }
 
 fn widen(wide: &mut [f32], numbers: &[bf16]) {
@@ -141,14 +160,14 @@ impl Operand {
     }
 
     /// `out = start + rows weight`, in the number format of the rows.
-    pub(crate) fn multiply(&mut self, out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_>) {
+    pub(crate) fn multiply(&mut self, out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Held<'_>) {
         in_format!(rows.dtype(), N => {
             N::multiply(self, out.numbers_mut(), start, Matrix::new(rows.numbers(), weight.rows()), weight);
         });
     }
 
     /// `out = rows weight`, in `f32`, of rows in any number format.
-    pub(crate) fn multiply_to_f32(&mut self, out: &mut Tensor, rows: &Tensor, weight: Matrix<'_>) {
+    pub(crate) fn multiply_to_f32(&mut self, out: &mut Tensor, rows: &Tensor, weight: Held<'_>) {
         let width = weight.rows();
         match rows.dtype() {
             DType::F32 => {
@@ -156,10 +175,8 @@ impl Operand {
                 f32::multiply(self, out.f32_mut(), Start::Zero, rows, weight);
             }
             DType::Bf16 => {
-                let groups = self.groups.as_ref();
-                let panels = self.panels.get_or_insert_with(|| Panels::new(weight, groups));
                 let rows = Matrix::new(rows.bf16(), width);
-                bf16_kernels::product(out.f32_mut(), Start::Zero, rows, bf16_kernels::Right::Panels(panels));
+                bf16_kernels::product(out.f32_mut(), Start::Zero, rows, self.half_right(weight));
             }
         }
     }
@@ -172,6 +189,23 @@ impl Operand {
         } else {
             let groups = self.groups.as_ref();
             Right::Packed(self.packed.get_or_insert_with(|| Packed::new(weight, groups)))
+        }
+    }
+
+    /// The weights for a product of `bf16`: packed once and kept until they change, or, if they are held in
+    /// fewer bits than `f32`, packed only for this product.
+    fn half_right<'a>(&'a mut self, weight: Held<'a>) -> bf16_kernels::Right<'a> {
+        let groups = self.groups.as_ref();
+        match weight {
+            Held::Numbers(weight) => {
+                let panels = self.panels.get_or_insert_with(|| Panels::new(weight, groups));
+                bf16_kernels::Right::Panels(panels)
+            }
+            Held::Halves(weight) => {
+                let plain = bf16_kernels::Right::Matrix(weight);
+                groups.map_or(plain, |groups| bf16_kernels::Right::InGroups(weight, groups))
+            }
+            Held::Coded(weight) => bf16_kernels::Right::Coded(weight, groups),
         }
     }
 }
@@ -193,7 +227,7 @@ pub(crate) trait Factor: Real {
         out: &mut [Self],
         start: Start<'_>,
         rows: Matrix<'_, Self>,
-        weight: Matrix<'_>,
+        weight: Held<'_>,
     );
 
     /// `out = start + a^T b`.
@@ -206,9 +240,14 @@ impl Factor for f32 {
         out: &mut [Self],
         start: Start<'_>,
         rows: Matrix<'_, Self>,
-        weight: Matrix<'_>,
+        weight: Held<'_>,
     ) {
-        matmul(out, start, rows, operand.right(weight, rows.rows()));
+        match weight {
+            Held::Numbers(weight) => matmul(out, start, rows, operand.right(weight, rows.rows())),
+            Held::Halves(weight) if rows.rows() == 1 => vector_product(out, start, rows.numbers(), weight),
+            Held::Halves(weight) => multiply_widened(out, start, rows, weight, operand.groups.as_ref()),
+            Held::Coded(weight) => matmul(out, start, rows, Right::Coded(weight, operand.groups.as_ref())),
+        }
     }
 
     fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
@@ -222,11 +261,9 @@ impl Factor for bf16 {
         out: &mut [Self],
         start: Start<'_>,
         rows: Matrix<'_, Self>,
-        weight: Matrix<'_>,
+        weight: Held<'_>,
     ) {
-        let groups = operand.groups.as_ref();
-        let panels = operand.panels.get_or_insert_with(|| Panels::new(weight, groups));
-        bf16_kernels::product(out, start, rows, bf16_kernels::Right::Panels(panels));
+        bf16_kernels::product(out, start, rows, operand.half_right(weight));
     }
 
     /// In blocks of rows, as in `f32`: a gradient has the same bits if its rows come in whole blocks.

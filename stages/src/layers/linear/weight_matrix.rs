@@ -5,14 +5,12 @@ use std::ops::Range;
 use super::divided::Side;
 use super::groups_on_gpu::{Apart, Matrix as OnGpu, width};
 use super::operands::{
-    Factor, Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves,
-    multiply_next,
+    Factor, Held, Layout, Operand, add_turned_product, adds_in_place, multiply_next, multiply_row,
 };
 use crate::cpu::depth::DepthGroups;
 use crate::cpu::matmul::Start;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::in_format;
-use crate::cpu::vector::vector_product;
 use crate::cuda::{self, Added, Gpu, Memory, Product, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -40,7 +38,7 @@ impl WeightMatrix {
         Self {
             sizes,
             layout: Layout::OutIn,
-            weight: weight.asked_by_layer(),
+            weight: weight.asked_by_layer().taking_blocks(),
             forward: Operand::default(),
             backward: Operand::default(),
             apart: None,
@@ -87,7 +85,7 @@ impl WeightMatrix {
 
     /// Replaces the weights.
     pub(crate) fn set(&mut self, weight: Parameter) {
-        *self.for_weights() = weight.asked_by_layer();
+        *self.for_weights() = weight.asked_by_layer().taking_blocks();
     }
 
     /// How the weights lie in memory.
@@ -127,11 +125,7 @@ impl WeightMatrix {
             return self.forward_on(&gpu, rows, bias, None, room);
         }
         let mut output = rows.beside_with_room(rows.shape().with_last(self.sizes[1]).dims(), room)?;
-        if let Some(weight) = half_matrix(&self.weight, self.layout) {
-            multiply_halves(&mut output, start(bias), rows, weight, self.forward.groups());
-            return Ok(output);
-        }
-        let weight = matrix(&self.weight, self.layout);
+        let weight = Held::of(&self.weight, self.layout);
         self.forward.multiply(&mut output, start(bias), rows, weight);
         Ok(output)
     }
@@ -142,7 +136,7 @@ impl WeightMatrix {
             return self.forward_part_on(&gpu, rows);
         }
         let mut sum = Tensor::on_host(rows.shape().with_last(self.sizes[1]).dims())?;
-        let weight = matrix(&self.weight, self.layout);
+        let weight = Held::of(&self.weight, self.layout);
         self.forward.multiply_to_f32(&mut sum, rows, weight);
         Ok(sum)
     }
@@ -153,7 +147,7 @@ impl WeightMatrix {
             return self.input_grad_part_on(&gpu, grad);
         }
         let mut sum = Tensor::on_host(grad.shape().with_last(self.sizes[0]).dims())?;
-        let weight = matrix(&self.weight, self.layout).t();
+        let weight = Held::of(&self.weight, self.layout).t();
         self.backward.multiply_to_f32(&mut sum, grad, weight);
         Ok(sum)
     }
@@ -164,7 +158,7 @@ impl WeightMatrix {
             return self.forward(rows, bias);
         }
         let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
-        let weight = (&self.weight, self.layout);
+        let weight = Held::of(&self.weight, self.layout);
         multiply_next(&mut output, start(bias), rows, weight, self.forward.groups());
         Ok(output)
     }
@@ -176,7 +170,7 @@ impl WeightMatrix {
         }
         let [inputs, _] = self.sizes;
         let mut input_grad = grad.beside(grad.shape().with_last(inputs).dims())?;
-        let weight = matrix(&self.weight, self.layout).t();
+        let weight = Held::of(&self.weight, self.layout).t();
         self.backward.multiply(&mut input_grad, Start::Zero, grad, weight);
         Ok(input_grad)
     }
@@ -212,7 +206,7 @@ impl WeightMatrix {
             let weight = self.weight.weights().operand();
             return gpu.product_of_rows(product, first(out, rows), first(inputs, rows), weight);
         }
-        let weight = matrix(&self.weight, self.layout);
+        let weight = Held::of(&self.weight, self.layout);
         in_format!(inputs.dtype(), N => {
             let inputs = Matrix::new(&inputs.numbers::<N>()[of(rows, width)], width);
             let out = &mut out.numbers_mut::<N>()[of(rows, outputs)];
@@ -223,7 +217,7 @@ impl WeightMatrix {
 
     /// The output of one row on the CPU. Nothing is packed.
     pub(crate) fn forward_row(&self, out: &mut [f32], input: &[f32]) {
-        vector_product(out, Start::Zero, input, matrix(&self.weight, self.layout));
+        multiply_row(out, Start::Zero, input, Held::of(&self.weight, self.layout));
     }
 
     /// As [`WeightMatrix::input_grad`], from and to these rows.
@@ -239,7 +233,7 @@ impl WeightMatrix {
             let weight = self.weight.weights().operand();
             return gpu.product_of_rows(product, first(out, rows), first(grads, rows), weight);
         }
-        let weight = matrix(&self.weight, self.layout).t();
+        let weight = Held::of(&self.weight, self.layout).t();
         in_format!(grads.dtype(), N => {
             let grads = Matrix::new(&grads.numbers::<N>()[of(rows, outputs)], outputs);
             let out = &mut out.numbers_mut::<N>()[of(rows, width)];

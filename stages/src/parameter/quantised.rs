@@ -1,0 +1,113 @@
+//! A frozen matrix whose numbers take few bits.
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+use crate::parameter::description::Part;
+use crate::parameter::init::starts_at_zero;
+use crate::parameter::{Compact, Parameter};
+use crate::quantised::{Quantisation, Quantised};
+use crate::tensor::numbers::Numbers;
+
+impl Parameter {
+    /// Stores its numbers in blocks of this kind from now on, and frees [`Parameter::value`]. Layers compute
+    /// as with the decoded numbers in `f32`: every product has the same bits. In a model that is made with
+    /// weights of zero, blocks come when the weights are [read](Parameter::hold).
+    ///
+    /// A checkpoint does not have such a parameter: its weights stay where they came from.
+    ///
+    /// # Errors
+    /// When it is not a frozen matrix, its rows are no whole blocks, or such blocks are only read.
+    pub fn quantise(&mut self, kind: Quantisation) -> Result<()> {
+        if !self.is_frozen() || !self.takes_blocks {
+            let error = "only frozen matrices of linear layers and of embeddings can be quantised";
+            return Err(Error::new(error).at(&self.name));
+        }
+        if self.cut.is_some() {
+            let error = "a matrix that is divided among shards cannot be quantised";
+            return Err(Error::new(error).at(&self.name));
+        }
+        let columns = self.dims[1];
+        if !kind.fits(columns) {
+            let numbers = kind.block().0;
+            let error = format!("its rows of {columns} numbers are no whole blocks of {numbers} ({kind:?})");
+            return Err(Error::new(error).at(&self.name));
+        }
+        self.quantised = Some(kind);
+        if starts_at_zero() {
+            return Ok(());
+        }
+        if !kind.can_be_made() {
+            return Err(Error::new(format!("blocks of {kind:?} are only read")).at(&self.name));
+        }
+        self.hold(Quantised::of(kind, columns, &self.value));
+        Ok(())
+    }
+
+    /// Says that its layer can compute with blocks.
+    pub(crate) fn taking_blocks(mut self) -> Self {
+        self.takes_blocks = true;
+        self
+    }
+
+    /// Whether [`Parameter::quantise`] may be called for it, when it is frozen.
+    pub fn takes_blocks(&self) -> bool {
+        self.takes_blocks
+    }
+
+    /// Whether these numbers are in its fields.
+    pub(crate) fn has(&self, part: Part) -> bool {
+        part != Part::Value || self.quantised.is_none()
+    }
+
+    /// Stores its numbers in `f32` again.
+    pub fn widen(&mut self) {
+        if let Some(blocks) = self.blocks() {
+            let wide = blocks.to_f32();
+            self.value = Numbers::zeros(wide.len());
+            self.value.copy_from_slice(&wide);
+            self.compact = None;
+        }
+        self.quantised = None;
+    }
+
+    /// Has these numbers from now on.
+    ///
+    /// # Panics
+    /// When they are not as many, or it is not to be [quantised](Parameter::quantise).
+    pub fn hold(&mut self, blocks: Quantised) {
+        assert!(self.quantised.is_some(), "{}: it is not quantised", self.name);
+        assert_eq!([blocks.rows(), blocks.columns()], self.dims[..], "{}: the blocks' numbers", self.name);
+        self.compact = Some(Compact::Blocks(blocks));
+        self.value = Numbers::none();
+    }
+
+    /// In which blocks its numbers are stored, or those that take most memory, if there are several.
+    pub fn quantisation(&self) -> Option<Quantisation> {
+        self.quantised
+    }
+
+    /// Its blocks, if it has some.
+    pub fn blocks(&self) -> Option<&Quantised> {
+        match &self.compact {
+            Some(Compact::Blocks(blocks)) => Some(blocks),
+            _ => None,
+        }
+    }
+
+    /// The weights in `f32`, however they are stored: on a GPU, those that were fetched last.
+    pub fn numbers(&self) -> Cow<'_, [f32]> {
+        match self.blocks() {
+            Some(blocks) => Cow::Owned(blocks.to_f32()),
+            None => Cow::Borrowed(&self.value),
+        }
+    }
+
+    /// Shows the bytes of its weights, as they are stored, in order.
+    pub fn show_bytes(&self, show: &mut dyn FnMut(&[u8])) {
+        match self.blocks() {
+            Some(blocks) => blocks.chunks().for_each(|(_, bytes)| show(bytes)),
+            None => show(bytemuck::cast_slice(&self.value)),
+        }
+    }
+}
