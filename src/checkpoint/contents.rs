@@ -141,7 +141,7 @@ impl Contents {
         match self.elsewhere.get(tensor) {
             Some(saved) if *saved != found => Err(Error::from(CheckpointError::new(format!(
                 "{}: the quantised weights of `{tensor}` are not those with which it was trained: they have \
-                 the checksum {found} now, and had {saved}; give back to the folder of model.path what it had",
+                 the checksum {found}, and had {saved}; put back the files that model.path had then",
                 self.path.display()
             )))),
             _ => Ok(()),

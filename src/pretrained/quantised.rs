@@ -1,5 +1,5 @@
-//! Folders with quantised matrices: `quantised.safetensors`. A matrix there is a tensor of bytes, and the file's
-//! header says by its name of which kind its blocks are.
+//! Folders with quantised matrices: `quantised.safetensors`. A matrix there is a tensor of bytes, and the
+//! file's header says by its name of which kind its blocks are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -12,7 +12,6 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::architecture::Architecture;
 use super::mapped::Part;
-use super::weights::Weights;
 use super::write::{fill, header_of, write_texts};
 use crate::error::{Error, Result};
 
@@ -26,18 +25,6 @@ const FORMAT: (&str, &str) = ("format", "pipewright-quantised");
 pub(super) enum Stored {
     Numbers(Vec<f32>),
     Blocks(Vec<u8>),
-}
-
-/// In which blocks the weights of a folder are, by our names. Empty for a folder of plain numbers.
-///
-/// # Errors
-/// As for [`Weights::open`].
-pub fn quantised(folder: &Path, architecture: &Architecture) -> Result<BTreeMap<String, Quantisation>> {
-    if !folder.join(QUANTISED).is_file() {
-        return Ok(BTreeMap::new());
-    }
-    let weights = Weights::open(folder, architecture)?;
-    Ok(weights.quantised().map(|(name, kind)| (name.to_owned(), kind)).collect())
 }
 
 /// The kind and the dimensions of a tensor of bytes. `None` if it is no matrix of such blocks.

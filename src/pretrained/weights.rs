@@ -386,6 +386,18 @@ impl Weights {
     }
 }
 
+/// In which blocks the weights of a folder are, by our names. Empty for a folder of plain numbers.
+///
+/// # Errors
+/// As for [`Weights::open`].
+pub fn quantised(folder: &Path, architecture: &Architecture) -> Result<BTreeMap<String, Quantisation>> {
+    if !folder.join(QUANTISED).is_file() {
+        return Ok(BTreeMap::new());
+    }
+    let weights = Weights::open(folder, architecture)?;
+    Ok(weights.quantised().map(|(name, kind)| (name.to_owned(), kind)).collect())
+}
+
 /// A file in words.
 fn described(path: &Path, file: &Opened) -> String {
     let path = path.display();

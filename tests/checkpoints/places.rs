@@ -192,8 +192,13 @@ fn a_step_in_the_folders_name_has_to_be_that_of_the_checkpoint() {
 #[test]
 fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tensors =
-        [TensorInfo { is_trained: true, name: "weight".to_owned(), dims: vec![2, 3], fused: Vec::new() }];
+    let tensors = [TensorInfo {
+        is_trained: true,
+        is_elsewhere: false,
+        name: "weight".to_owned(),
+        dims: vec![2, 3],
+        fused: Vec::new(),
+    }];
     let draft = Draft::create(&folder.path().join("new"), &tensors, &Sgd::default()).expect("laid out");
     let error = draft.finish(1, "", None, Vec::new()).expect_err("no rank has written it");
     has(&error, &["no rank has written `weight`"]);

@@ -101,3 +101,89 @@ pub fn small() -> Gguf {
     }
     file
 }
+
+/// How `ggml` stores numbers: its number, the numbers and the bytes of a block, and where a block's scales
+/// are, with the upper byte of a small one.
+const KINDS: [(u32, usize, usize, &[usize], u8); 12] = [
+    (1, 1, 2, &[0], 0x28),
+    (30, 1, 2, &[0], 0x3d),
+    (2, 32, 18, &[0], 0x1c),
+    (3, 32, 20, &[0, 2], 0x1c),
+    (6, 32, 22, &[0], 0x18),
+    (7, 32, 24, &[0, 2], 0x18),
+    (8, 32, 34, &[0], 0x0c),
+    (10, 256, 84, &[80, 82], 0x10),
+    (11, 256, 110, &[108], 0x08),
+    (12, 256, 144, &[0, 2], 0x04),
+    (13, 256, 176, &[0, 2], 0x02),
+    (14, 256, 210, &[208], 0x01),
+];
+
+/// Blocks of a kind of `ggml` for this many numbers, with any bits but for small scales.
+pub fn blocks(kind: u32, numbers: usize, seed: u64) -> Vec<u8> {
+    let (_, count, size, scales, upper) = *KINDS.iter().find(|row| row.0 == kind).expect("a kind of blocks");
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as u8
+    };
+    let mut bytes: Vec<u8> = (0..numbers / count * size).map(|_| byte()).collect();
+    for block in bytes.chunks_exact_mut(size) {
+        for &at in scales {
+            block[at + 1] = upper | block[at + 1] & 0x80;
+        }
+    }
+    bytes
+}
+
+/// A llama of two blocks: 256 wide, four heads of 64 of which two share keys and values, 64 tokens. Its
+/// matrices are in these kinds, in turn.
+pub fn quantised(kinds: &[u32], has_head: bool) -> Gguf {
+    let mut file = Gguf::default();
+    file.value("general.architecture", 8, &text("llama"));
+    for (key, count) in [
+        ("block_count", 2_u32),
+        ("context_length", 64),
+        ("embedding_length", 256),
+        ("feed_forward_length", 512),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+    ] {
+        file.value(&format!("llama.{key}"), 4, &count.to_le_bytes());
+    }
+    file.value("llama.attention.layer_norm_rms_epsilon", 6, &1e-5_f32.to_le_bytes());
+    let mut turns = kinds.iter().copied().cycle().zip(1..);
+    let mut matrix = |file: &mut Gguf, name: &str, dims: [u64; 2]| {
+        let (kind, seed) = turns.next().expect("it has no end");
+        let bytes = blocks(kind, (dims[0] * dims[1]) as usize, seed);
+        file.tensor(&format!("{name}.weight"), &dims, kind, &bytes);
+    };
+    let norm = |file: &mut Gguf, name: &str| {
+        let ones: Vec<u8> = [1.0_f32; 256].into_iter().flat_map(f32::to_le_bytes).collect();
+        file.tensor(&format!("{name}.weight"), &[256], 0, &ones);
+    };
+    matrix(&mut file, "token_embd", [64, 256]);
+    norm(&mut file, "output_norm");
+    if has_head {
+        matrix(&mut file, "output", [64, 256]);
+    }
+    for block in 0..2 {
+        let name = |of: &str| format!("blk.{block}.{of}");
+        norm(&mut file, &name("attn_norm"));
+        norm(&mut file, &name("ffn_norm"));
+        for (of, dims) in [
+            ("attn_q", [256, 256]),
+            ("attn_k", [128, 256]),
+            ("attn_v", [128, 256]),
+            ("attn_output", [256, 256]),
+            ("ffn_gate", [512, 256]),
+            ("ffn_up", [512, 256]),
+            ("ffn_down", [256, 512]),
+        ] {
+            matrix(&mut file, &name(of), dims);
+        }
+    }
+    file
+}

@@ -73,11 +73,11 @@ fn a_file_with_other_tensors_or_other_numbers_is_refused() {
     let said = refused(&small());
     assert!(said.ends_with(":\n  blk.0.attn_output.weight is missing"), "{said}");
     let mut file = small();
-    file.tensor("blk.0.attn_output.weight", &[32, 32], 12, &[0; 1024]);
+    file.tensor("blk.0.attn_output.weight", &[32, 32], 16, &[0; 1024]);
     assert_eq!(
         refused(&file),
-        "`F`: blk.0.attn_output.weight is quantised in a way that this program does not read (type 12 of \
-         ggml); it reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"
+        "`F`: blk.0.attn_output.weight is quantised in a way that this program does not read (type 16 of \
+         ggml); it reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K"
     );
     let mut file = Gguf::default();
     file.value("general.architecture", 8, &text("bert"));

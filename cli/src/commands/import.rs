@@ -9,7 +9,8 @@ use pipewright::pretrained::{import, import_blocks};
 
 /// Turn a model of llama.cpp, a .gguf file, into a folder that `train` and `sample` read
 ///
-/// The folder has Hugging Face's form: config.json, model.safetensors with 32-bit floats, and the tokenizer. With
+/// The folder has Hugging Face's form: config.json, model.safetensors with 32-bit floats, and the tokenizer.
+/// With
 /// --blocks, matrices keep the few bits that they have in the file: the folder is as small as the file, and
 /// quantised.safetensors takes the place of model.safetensors.
 #[derive(Debug, clap::Args)]

@@ -28,7 +28,7 @@ enum Saved {
     /// With adapters, if there are some.
     Folder(Weights, Option<Weights>),
     /// With the folder that has the quantised matrices, if there are some.
-    Checkpoint(Checkpoint, Option<Weights>),
+    Checkpoint(Box<Checkpoint>, Option<Weights>),
 }
 
 impl SavedModel {
@@ -42,7 +42,7 @@ impl SavedModel {
     pub(super) fn of_checkpoint(config: &Config, checkpoint: Checkpoint) -> Result<Self> {
         let model = compose::model(config)?;
         let base = compose::quantised_base(config, &model)?;
-        let weights = Arc::new(Saved::Checkpoint(checkpoint, base));
+        let weights = Arc::new(Saved::Checkpoint(Box::new(checkpoint), base));
         Ok(Self { model, weights })
     }
 
@@ -78,7 +78,8 @@ impl Saved {
             Self::Folder(weights, _) => weights.read(parameter),
             Self::Checkpoint(checkpoint, base) => {
                 let base = base.as_ref().filter(|_| parameter.quantisation().is_some());
-                base.map_or(Ok(()), |base| base.read(parameter)).and_then(|()| checkpoint.read_weight(parameter))
+                base.map_or(Ok(()), |base| base.read(parameter))
+                    .and_then(|()| checkpoint.read_weight(parameter))
             }
         };
         read.map_err(|error| stages::Error::other(error).at(parameter.name()))

@@ -8,13 +8,15 @@ use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright::stages::models::{Cnn, Gpt, Llama, Mlp, Model, ResNet, UnitSizes};
 use pipewright::stages::{Device, Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
-use super::rules::with_rules;
+use super::rules::{Kinds, with_rules};
 use super::stack;
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::Result;
 use crate::error::ValueProblem;
 use pipewright::pipeline::may_defer_head;
-use pipewright::pretrained::{Architecture, Family, Target, Weights, open_adapters, open_own, start_from};
+use pipewright::pretrained::{
+    Architecture, Family, Target, Weights, open_adapters, open_own, quantised, start_from,
+};
 use pipewright::schedule::Schedule;
 
 /// The model, before it is cut.
@@ -22,7 +24,11 @@ use pipewright::schedule::Schedule;
 /// # Errors
 /// When its sizes are impossible, or a rule about what is trained fits nothing.
 pub fn model(config: &Config) -> Result<Model> {
-    with_rules(config, untrained(config)?)?
+    let kinds = match (&config.model.path, architecture(config)) {
+        (Some(folder), Some(architecture)) => quantised(folder, &architecture)?,
+        _ => Kinds::new(),
+    };
+    with_rules(config, untrained(config)?, kinds)?
         .with_shard_groups(config.shard_groups())
         .map_err(|error| config.refuse("pipeline.shard_groups", ValueProblem::caused(error)))
 }

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use glob::Pattern;
 use pipewright::stages::models::{Model, Rules, UnitContents};
 use pipewright::stages::optimizer::Decay;
-use pipewright::pretrained::quantised;
 use pipewright::stages::{Lora, Quantisation, Training};
 
 use crate::config::{Base, Config, Group};
 use crate::error::{Result, ValueProblem};
 
-/// The same model, in which the config says what is trained.
+/// The same model, in which the config says what is trained, and how the rest is stored: in the blocks that
+/// the folder has, or else as `model.base` says.
 ///
 /// # Errors
 /// When a pattern fits no name.
-pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
-    let quantisation = quantisation(config)?;
+pub(super) fn with_rules(config: &Config, model: Model, kinds: Kinds) -> Result<Model> {
+    let quantisation = quantisation(config, kinds)?;
     if is_plain(config) {
         return Ok(model);
     }
@@ -56,28 +56,32 @@ const NOTHING_FROZEN: fn() -> &'static str = || {
      (`lora.rank`), freeze groups of parameters, or leave it out"
 };
 
+/// In which blocks the folder of the model has its matrices, by their names.
+pub(super) type Kinds = BTreeMap<String, Quantisation>;
+
 /// In which blocks a frozen matrix is stored, by its name.
 type Quantise = Box<dyn Fn(&str) -> Option<Quantisation> + Send + Sync>;
 
 /// In which blocks the folder of the model has its matrices, or else those of `model.base`.
-fn quantisation(config: &Config) -> Result<Quantise> {
+fn quantisation(config: &Config, kinds: Kinds) -> Result<Quantise> {
     let base = match config.model.base {
         Base::AsItIs => None,
         Base::Q8 => Some(Quantisation::Q8_0),
         Base::Q4 => Some(Quantisation::Nf4),
     };
     let is_divided = config.pipeline.shards > 1;
-    config.require(base.is_none() || config.model.path.is_some(), "model.base", || {
-        "it is for the weights of model.path: give that, or leave it out"
-    })?;
-    config.require(base.is_none() || !is_divided, "model.base", || {
-        "matrices that are divided among shards are stored as they are: set pipeline.shards = 1, or leave it out"
-    })?;
+    config.require(
+        base.is_none() || config.model.path.is_some(),
+        "model.base",
+        || "it is for the weights of model.path: give that, or leave it out",
+    )?;
+    config.require(
+        base.is_none() || !is_divided,
+        "model.base",
+        || "matrices are not quantised where they are divided: set pipeline.shards = 1, or leave it out",
+    )?;
     config.require(base.is_none() || !is_plain(config), "model.base", NOTHING_FROZEN)?;
-    let kinds = match (&config.model.path, super::model::architecture(config)) {
-        (Some(folder), Some(architecture)) if !is_divided => quantised(folder, &architecture)?,
-        _ => BTreeMap::new(),
-    };
+    let kinds = if is_divided { Kinds::new() } else { kinds };
     Ok(Box::new(move |name| {
         let is_outer = ["wte.weight", "wpe.weight", "lm_head.weight"].contains(&name);
         kinds.get(name).copied().or_else(|| base.filter(|_| !is_outer && !Lora::is_adapter(name)))

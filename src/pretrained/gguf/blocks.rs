@@ -1,6 +1,8 @@
 //! How `ggml` numbers the ways in which it stores numbers.
 
-use pipewright_stages::Quantisation::{self, Bf16, F16, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+use pipewright_stages::Quantisation::{
+    self, Bf16, F16, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
+};
 
 /// The numbers of `ggml`, and the names that messages show. `None`: `f32`.
 pub(super) const KINDS: [(u32, &str, Option<Quantisation>); 13] = [

@@ -59,9 +59,11 @@ fn import_to(path: &Path, folder: &Path, keeps_blocks: bool) -> Result<Imported>
     files.push((GENERATION, tokenizer::generation(&file)));
     if keeps_blocks {
         let kinds = kinds(&file, table.iter().flat_map(|mapped| &mapped.parts))?;
-        write_quantised(folder, &architecture, &files, &kinds, |part| match kinds.contains_key(&part.name) {
-            true => Ok(Stored::Blocks(bytes(&file, part, family, &model)?)),
-            false => Ok(Stored::Numbers(read(&file, part, family, &model)?)),
+        write_quantised(folder, &architecture, &files, &kinds, |part| {
+            match kinds.contains_key(&part.name) {
+                true => Ok(Stored::Blocks(bytes(&file, part, family, &model)?)),
+                false => Ok(Stored::Numbers(read(&file, part, family, &model)?)),
+            }
         })?;
         return Ok(Imported { architecture, has_tokenizer, unknown });
     }

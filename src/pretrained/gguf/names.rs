@@ -37,8 +37,8 @@ pub(super) fn is_permuted(name: &str) -> bool {
     name.contains("self_attn.q_proj") || name.contains("self_attn.k_proj")
 }
 
-/// Brings the rows of heads, of `row` numbers or bytes each, back into the order of Hugging Face. There a head's two halves turn with each
-/// other; in the file, neighbours do.
+/// Brings the rows of heads, of `row` numbers or bytes each, back into the order of Hugging Face. There a
+/// head's two halves turn with each other; in the file, neighbours do.
 pub(super) fn unpermute<N: Copy>(numbers: &[N], head: usize, row: usize) -> Vec<N> {
     let mut ordered = Vec::with_capacity(numbers.len());
     for head in numbers.chunks_exact(head * row) {

@@ -6,6 +6,7 @@
 
 pub(crate) mod bf16_kernels;
 pub(crate) mod coded;
+pub(crate) mod coded_row;
 pub(crate) mod columns;
 pub(crate) mod depth;
 pub(crate) mod elementwise;

@@ -2,12 +2,25 @@
 
 use half::f16;
 
+#[cfg(not(target_arch = "x86_64"))]
+use self::narrow::WideCode;
 use super::kind::Quantisation;
 #[cfg(target_arch = "x86_64")]
-use super::wide::WideCode;
+use super::registers::WideCode;
+
+/// Where there are no registers of AVX-512.
+#[cfg(not(target_arch = "x86_64"))]
+mod narrow {
+    pub(crate) trait WideCode {}
+
+    impl<C> WideCode for C {}
+}
 
 /// How many numbers are decoded at a time. Every block has a multiple of them.
 pub(crate) const PIECE: usize = 32;
+
+/// A piece in `bf16`, as pairs of numbers.
+pub(crate) type Pairs = [u32; PIECE / 2];
 
 /// A kind of blocks.
 pub(crate) trait Code: WideCode {
@@ -268,17 +281,14 @@ pub(super) fn of_third(block: &[u8], at: usize) -> f32 {
     f32::from((low | high << 4) as i8 - 32)
 }
 
-/// The scale and the least value of a piece of [`Q4_K`] and [`Q5_K`], before they are scaled themselves: 6 bits
-/// each, in 12 bytes.
+/// The scale and the least value of a piece of [`Q4_K`] and [`Q5_K`], before they are scaled themselves: 6
+/// bits each, in 12 bytes.
 #[inline(always)]
 pub(super) fn of_six(block: &[u8], index: usize) -> [f32; 2] {
     let own = bytes::<12>(block, 4);
     let [level, of_least] = match index {
         0..4 => [own[index] & 63, own[index + 4] & 63],
-        _ => [
-            own[index + 4] & 15 | own[index - 4] >> 6 << 4,
-            own[index + 4] >> 4 | own[index] >> 6 << 4,
-        ],
+        _ => [own[index + 4] & 15 | own[index - 4] >> 6 << 4, own[index + 4] >> 4 | own[index] >> 6 << 4],
     };
     [f32::from(level), f32::from(of_least)]
 }

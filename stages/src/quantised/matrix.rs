@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::decode::decode;
+use super::codes::Pairs;
+use super::decode::{decode, decode_halves};
 use super::kind::Quantisation;
 
 /// Bytes that somebody else holds, such as a file in memory.
@@ -141,6 +142,12 @@ impl Quantised {
         decode(kind, bytes, columns, to);
     }
 
+    /// Decodes whole pieces of a row, from this one on, into pairs of `bf16`.
+    pub(crate) fn decode_halves(&self, row: usize, first: usize, to: &mut [Pairs]) {
+        let (kind, bytes) = self.row(row);
+        decode_halves(kind, bytes, first, to);
+    }
+
     /// All its numbers, row by row.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut numbers = vec![0.0; self.rows() * self.columns];
@@ -158,8 +165,7 @@ impl Quantised {
             let before = std::mem::replace(&mut start, part.end);
             let bytes = part.bytes.as_ref();
             let places = |row: usize| (row - before) * part.row_bytes;
-            (own.start < own.end)
-                .then(|| (part.kind, &bytes[places(own.start)..places(own.end)], own.len()))
+            (own.start < own.end).then(|| (part.kind, &bytes[places(own.start)..places(own.end)], own.len()))
         })
     }
 

@@ -6,6 +6,8 @@ mod encode;
 pub(crate) mod kind;
 mod matrix;
 #[cfg(target_arch = "x86_64")]
+mod registers;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod wide;
 
 pub use self::kind::Quantisation;

@@ -1,6 +1,6 @@
-//! Pieces of blocks in two registers of AVX-512. Levels of a few bits are looked up in a table of the values that
-//! they have in this block, so most kinds take two instructions for sixteen numbers. Each number has the bits
-//! of [`Code::piece`](super::codes::Code::piece).
+//! Pieces of blocks in two registers of AVX-512. Levels of a few bits are looked up in a table of the values
+//! that they have in this block, so most kinds take two instructions for sixteen numbers. Each number has the
+//! bits of [`Code::piece`](super::codes::Code::piece).
 
 use std::arch::x86_64::{__m128i, __m512, __m512i};
 use std::marker::PhantomData;
@@ -9,14 +9,14 @@ use bytemuck::cast;
 use pulp::NullaryFnOnce;
 use pulp::x86::V4;
 
-use super::codes::{Bf16, F16, LEVELS, Nf4, PIECE, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
-use super::codes::{Code, bytes, of_six, of_third};
+use super::codes::{
+    Bf16, F16, LEVELS, Nf4, PIECE, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0,
+};
+use super::codes::{Code, Pairs, bytes, of_six, of_third};
+use super::registers::{Wide, WideCode, joined, rounded};
 
 /// The numbers in a register.
 const LANES: usize = 16;
-
-/// A piece: its first half, and its second.
-pub(crate) type Wide = [__m512; 2];
 
 /// The piece with this number of a row.
 #[inline(always)]
@@ -25,22 +25,22 @@ pub(crate) fn piece<C: Code>(simd: V4, row: &[u8], at: usize) -> Wide {
     C::wide(simd, &row[block * C::BYTES..][..C::BYTES], index)
 }
 
-/// Decodes whole pieces of a row.
-pub(super) struct Pieces<'a, C> {
+/// Decodes whole pieces of a row, into numbers of `f32` or into pairs of `bf16`.
+pub(super) struct Pieces<'a, C, T> {
     simd: V4,
     row: &'a [u8],
     first: usize,
-    to: &'a mut [[f32; PIECE]],
+    to: &'a mut [T],
     code: PhantomData<C>,
 }
 
-impl<'a, C> Pieces<'a, C> {
-    pub(super) fn new(simd: V4, row: &'a [u8], first: usize, to: &'a mut [[f32; PIECE]]) -> Self {
+impl<'a, C, T> Pieces<'a, C, T> {
+    pub(super) fn new(simd: V4, row: &'a [u8], first: usize, to: &'a mut [T]) -> Self {
         Self { simd, row, first, to, code: PhantomData }
     }
 }
 
-impl<C: Code> NullaryFnOnce for Pieces<'_, C> {
+impl<C: Code> NullaryFnOnce for Pieces<'_, C, [f32; PIECE]> {
     type Output = ();
 
     #[inline(always)]
@@ -51,10 +51,67 @@ impl<C: Code> NullaryFnOnce for Pieces<'_, C> {
     }
 }
 
-/// A kind of blocks that are decoded into registers.
-pub(crate) trait WideCode {
-    /// Decodes the piece with this number of a block.
-    fn wide(simd: V4, block: &[u8], index: usize) -> Wide;
+impl<C: Code> NullaryFnOnce for Pieces<'_, C, Pairs> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        for (at, to) in (self.first..).zip(self.to) {
+            let (block, index) = (at * PIECE / C::NUMBERS, at % (C::NUMBERS / PIECE));
+            *to = cast(C::halves(self.simd, &self.row[block * C::BYTES..][..C::BYTES], index));
+        }
+    }
+}
+
+/// Decodes a piece of each of some rows into pairs of `bf16`.
+pub(super) struct Strip<'a, C> {
+    simd: V4,
+    rows: &'a [u8],
+    row_bytes: usize,
+    index: usize,
+    to: &'a mut [Pairs],
+    code: PhantomData<C>,
+}
+
+impl<'a, C> Strip<'a, C> {
+    pub(super) fn new(
+        simd: V4,
+        (rows, row_bytes): (&'a [u8], usize),
+        index: usize,
+        to: &'a mut [Pairs],
+    ) -> Self {
+        Self { simd, rows, row_bytes, index, to, code: PhantomData }
+    }
+}
+
+impl<C: Code> NullaryFnOnce for Strip<'_, C> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { simd, rows, row_bytes, index, to, .. } = self;
+        let (block, index) = (index * PIECE / C::NUMBERS, index % (C::NUMBERS / PIECE));
+        for (row, to) in rows.chunks_exact(row_bytes).zip(to) {
+            *to = cast(C::halves(simd, &row[block * C::BYTES..][..C::BYTES], index));
+        }
+    }
+}
+
+/// The values of a table, rounded, for the lowest four bits of the low halves of sixteen bytes, and of their
+/// high halves.
+#[inline(always)]
+fn look_nibbles_up(simd: V4, table: __m512, block: &[u8], at: usize) -> __m512i {
+    let low = simd.avx2._mm256_cvtepu8_epi16(cast::<[u8; LANES], __m128i>(*bytes(block, at)));
+    let high = simd.avx2._mm256_srli_epi16::<4>(low);
+    look_halves_up(simd, table, joined(simd, low, high))
+}
+
+/// The values of a table, rounded, for the lowest four bits of 32 levels.
+#[inline(always)]
+fn look_halves_up(simd: V4, table: __m512, levels: __m512i) -> __m512i {
+    let table = rounded(simd, table);
+    // The fifth bit makes no difference.
+    simd.avx512bw._mm512_permutexvar_epi16(levels, joined(simd, table, table))
 }
 
 /// Sixteen times the number of binary16 at a place.
@@ -165,6 +222,12 @@ impl WideCode for Q4_0 {
         let table = scaled::<15>(simd, half(simd, block, 0), 8);
         look_up_both(simd, table, nibbles(simd, block, 2))
     }
+
+    #[inline(always)]
+    fn halves(simd: V4, block: &[u8], _index: usize) -> __m512i {
+        let table = scaled::<15>(simd, half(simd, block, 0), 8);
+        look_nibbles_up(simd, table, block, 2)
+    }
 }
 
 impl WideCode for Q4_1 {
@@ -172,6 +235,12 @@ impl WideCode for Q4_1 {
     fn wide(simd: V4, block: &[u8], _index: usize) -> Wide {
         let table = from_least::<15>(simd, half(simd, block, 0), 0, half(simd, block, 2));
         look_up_both(simd, table, nibbles(simd, block, 4))
+    }
+
+    #[inline(always)]
+    fn halves(simd: V4, block: &[u8], _index: usize) -> __m512i {
+        let table = from_least::<15>(simd, half(simd, block, 0), 0, half(simd, block, 2));
+        look_nibbles_up(simd, table, block, 4)
     }
 }
 
@@ -272,6 +341,19 @@ impl WideCode for Q4_K {
         let levels = shifted(simd, block, 16 + PIECE * (index / 2), 4 * (index % 2));
         look_up_both(simd, table, levels)
     }
+
+    #[inline(always)]
+    fn halves(simd: V4, block: &[u8], index: usize) -> __m512i {
+        let [scale, least] = six(simd, block, index);
+        let table = from_least::<15>(simd, scale, 0, least);
+        let levels =
+            simd.avx512bw._mm512_cvtepu8_epi16(cast(*bytes::<PIECE>(block, 16 + PIECE * (index / 2))));
+        let levels = match index % 2 {
+            0 => levels,
+            _ => simd.avx512bw._mm512_srli_epi16::<4>(levels),
+        };
+        look_halves_up(simd, table, levels)
+    }
 }
 
 impl WideCode for Q5_K {
@@ -317,5 +399,12 @@ impl WideCode for Nf4 {
         let largest = every(simd, f32::from_le_bytes(*bytes(block, 0)));
         let table = simd.avx512f._mm512_mul_ps(cast(LEVELS), largest);
         look_up_both(simd, table, nibbles(simd, block, 4 + LANES * index))
+    }
+
+    #[inline(always)]
+    fn halves(simd: V4, block: &[u8], index: usize) -> __m512i {
+        let largest = every(simd, f32::from_le_bytes(*bytes(block, 0)));
+        let table = simd.avx512f._mm512_mul_ps(cast(LEVELS), largest);
+        look_nibbles_up(simd, table, block, 4 + LANES * index)
     }
 }

@@ -205,13 +205,13 @@ fn what_cannot_be_quantised_is_refused_by_name() {
     let frozen = Training { frozen: true, ..Training::default() };
     assert_eq!(
         refused(parameters[0], Quantisation::Q8_0),
-        "fc.weight: only frozen matrices can be quantised"
+        "fc.weight: only frozen matrices of linear layers and of embeddings can be quantised"
     );
     parameters[0].train_by(frozen);
     parameters[1].train_by(frozen);
     assert_eq!(
         refused(parameters[1], Quantisation::Q8_0),
-        "fc.bias: only frozen matrices can be quantised"
+        "fc.bias: only frozen matrices of linear layers and of embeddings can be quantised"
     );
     assert_eq!(
         refused(parameters[0], Quantisation::Nf4),

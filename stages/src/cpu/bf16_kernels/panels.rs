@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytemuck::cast_ref;
 use half::bf16;
 use multiversion::multiversion;
 
@@ -14,6 +15,7 @@ use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::real::Real;
 use crate::pool::Buffer;
+use crate::quantised::codes::{PIECE, Pairs};
 
 /// The rows and the columns of a tile.
 pub(crate) const TILE: usize = 32;
@@ -208,6 +210,13 @@ impl Source for Coded<'_> {
 
     /// Decodes as many rows at a time as stay in the first-level cache.
     fn pack_rows(self, to: &mut [[u32; TILE]], rows: Range<usize>, columns: Range<usize>) {
+        let are_pieces =
+            |places: &Range<usize>| places.start.is_multiple_of(PIECE) && places.len().is_multiple_of(PIECE);
+        match self.is_turned() {
+            true if are_pieces(&rows) => return self.pack_lines_in_pairs(to, rows, columns),
+            false if are_pieces(&columns) => return self.pack_strip(to, rows, columns.start),
+            _ => {}
+        }
         let mut room = Buffer::pooled(BLOCK_DEPTH * TILE);
         let parts = rows.clone().step_by(BLOCK_DEPTH).zip(to.chunks_mut(BLOCK_DEPTH / 2));
         for (first, to) in parts {
@@ -215,6 +224,66 @@ impl Source for Coded<'_> {
             let (depth, width) = (0..rows.len(), 0..columns.len());
             self.part(rows, columns.clone(), &mut room).pack_rows(to, depth, width);
         }
+    }
+}
+
+/// The distance between decoded lines, in pairs: not a power of two.
+const APART: usize = BLOCK_DEPTH / 2 + SIDE;
+
+impl Coded<'_> {
+    /// [`Source::pack_rows`] where rows are rows of blocks, and the columns are a piece of each.
+    fn pack_strip(self, to: &mut [[u32; TILE]], rows: Range<usize>, first: usize) {
+        let mut room = Buffer::<u32>::pooled(BLOCK_DEPTH * TILE / 2);
+        let (pieces, _) = room.as_chunks_mut();
+        let parts = rows.clone().step_by(BLOCK_DEPTH).zip(to.chunks_mut(BLOCK_DEPTH / 2));
+        for (row, to) in parts {
+            let rows = row..rows.end.min(row + BLOCK_DEPTH);
+            let pieces = &mut pieces[..rows.len()];
+            self.strip_in_halves(rows, first / PIECE, pieces);
+            interleave(to, pieces);
+        }
+    }
+
+    /// [`Source::pack_rows`] where columns are rows of blocks: decodes sixteen of them, and turns squares.
+    fn pack_lines_in_pairs(self, to: &mut [[u32; TILE]], rows: Range<usize>, columns: Range<usize>) {
+        let mut room = Buffer::<u32>::pooled(SIDE * APART);
+        for half in 0..TILE / SIDE {
+            let lines = columns.start + half * SIDE..columns.end;
+            let parts = rows.clone().step_by(BLOCK_DEPTH).zip(to.chunks_mut(BLOCK_DEPTH / 2));
+            for (first, to) in parts {
+                let length = to.len();
+                let mut lines = lines.clone();
+                for room in room.chunks_exact_mut(APART) {
+                    let (pieces, _) = room[..length].as_chunks_mut();
+                    match lines.next() {
+                        Some(line) => self.line_in_halves(line, first / PIECE, pieces),
+                        None => pieces.as_flattened_mut().fill(0),
+                    }
+                }
+                let to = to.as_flattened_mut();
+                for at in (0..length).step_by(SIDE) {
+                    square::turn((&room[at..], APART), (&mut to[at * TILE + half * SIDE..], TILE));
+                }
+            }
+        }
+    }
+}
+
+/// Puts rows of numbers into pairs. What is missing at the end is zero.
+#[multiversion(targets = "simd")]
+fn interleave(to: &mut [[u32; TILE]], rows: &[Pairs]) {
+    let (pairs, last) = rows.as_chunks::<2>();
+    to[pairs.len()..].as_flattened_mut().fill(0);
+    let (whole, rest) = to.split_at_mut(pairs.len());
+    for (to, [first, second]) in whole.iter_mut().zip(pairs) {
+        let [first, second]: [&[u16; TILE]; 2] = [cast_ref(first), cast_ref(second)];
+        for ((to, &first), &second) in to.iter_mut().zip(first).zip(second) {
+            *to = u32::from(first) | u32::from(second) << 16;
+        }
+    }
+    if let ([to, ..], [last]) = (rest, last) {
+        let last: &[u16; TILE] = cast_ref(last);
+        to.iter_mut().zip(last).for_each(|(to, &number)| *to = u32::from(number));
     }
 }
 

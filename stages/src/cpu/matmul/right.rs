@@ -3,12 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytemuck::{cast_slice, cast_slice_mut};
+
 use super::pack::{PANEL, pack};
+use crate::cpu::bf16_kernels::square::{self, SIDE};
 use crate::cpu::coded::Coded;
 use crate::cpu::depth::{BLOCK_DEPTH, Depth, DepthBlock, DepthGroups};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
-use crate::cpu::prefetch::Lines;
+use crate::cpu::prefetch::{LINE, Lines};
 use crate::cpu::small::View;
 use crate::pool::Buffer;
 
@@ -100,22 +103,61 @@ impl Source for Coded<'_> {
 
     /// Decodes some rows and columns after the others: as many as stay in the first-level cache.
     fn pack_block(self, to: &mut [f32], block: DepthBlock<'_>, columns: Range<usize>) {
-        let [most_rows, most_columns] =
-            if self.is_turned() { [BLOCK_DEPTH, PANEL] } else { [BLOCK_DEPTH * PANEL / WIDE, WIDE] };
-        let (mut room, pitch) = (Buffer::pooled(BLOCK_DEPTH * PANEL), block.len * PANEL);
+        if self.is_turned() {
+            return self.pack_lines(to, block, columns);
+        }
+        const ROWS: usize = BLOCK_DEPTH * PANEL / WIDE;
+        let (mut room, pitch) = (Buffer::pooled(ROWS * WIDE), block.len * PANEL);
         let mut at = 0;
         for segment in block.segments() {
-            for first in columns.clone().step_by(most_columns) {
-                let here = first..columns.end.min(first + most_columns);
+            for first in columns.clone().step_by(WIDE) {
+                let here = first..columns.end.min(first + WIDE);
                 let to = &mut to[(first - columns.start) / PANEL * pitch..];
-                for row in segment.range().step_by(most_rows) {
-                    let rows = row..segment.end.min(row + most_rows);
+                for row in segment.range().step_by(ROWS) {
+                    let rows = row..segment.end.min(row + ROWS);
                     let (depth, width) = (0..rows.len(), 0..here.len());
                     let to = &mut to[(at + row - segment.start) * PANEL..];
                     pack::<PANEL>(to, pitch, self.part(rows, here.clone(), &mut room), depth, width);
                 }
             }
             at += segment.len();
+        }
+    }
+}
+
+/// The distance between decoded lines, in numbers. Lines that are a power of two apart would use the same
+/// sets of the first-level cache.
+const APART: usize = BLOCK_DEPTH + LINE;
+
+impl Coded<'_> {
+    /// [`Source::pack_block`] where columns are rows of blocks: decodes sixteen of them, and turns squares.
+    fn pack_lines(self, to: &mut [f32], block: DepthBlock<'_>, columns: Range<usize>) {
+        let (mut room, pitch) = (Buffer::pooled(SIDE * APART), block.len * PANEL);
+        let mut at = 0;
+        for segment in block.segments() {
+            for first in columns.clone().step_by(SIDE) {
+                let place = first - columns.start;
+                let to = &mut to[place / PANEL * pitch + at * PANEL + place % PANEL..];
+                for (line, room) in (first..columns.end).zip(room.chunks_exact_mut(APART)) {
+                    self.line(line, segment.range(), &mut room[..segment.len()]);
+                }
+                turn_lines(to, &room, segment.len());
+            }
+            at += segment.len();
+        }
+    }
+}
+
+/// Makes columns of sixteen lines of this length.
+fn turn_lines(to: &mut [f32], lines: &[f32], length: usize) {
+    let whole = length / SIDE * SIDE;
+    for at in (0..whole).step_by(SIDE) {
+        let (from, to) = (cast_slice(&lines[at..]), cast_slice_mut(&mut to[at * PANEL..]));
+        square::turn((from, APART), (to, PANEL));
+    }
+    for at in whole..length {
+        for (line, to) in to[at * PANEL..][..SIDE].iter_mut().enumerate() {
+            *to = lines[line * APART + at];
         }
     }
 }

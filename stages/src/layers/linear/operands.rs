@@ -6,7 +6,8 @@ use std::sync::Arc;
 use half::bf16;
 
 use crate::cpu::bf16_kernels::{self, Panels};
-use crate::cpu::coded::{Coded, coded_vector_product};
+use crate::cpu::coded::Coded;
+use crate::cpu::coded_row::coded_vector_product;
 use crate::cpu::depth::{BLOCK_DEPTH, DepthGroups};
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
