@@ -1,7 +1,7 @@
-"""Makes stages/tests/golden/quantised.safetensors: blocks of every kind with the numbers that they stand for, by
+"""Makes tests/golden/quantised.safetensors: blocks of every kind with the numbers that they stand for, by
 the packages `gguf` (0.19.0) and `bitsandbytes` (0.50, its code for CPUs) of PyPI. From the root of the repository:
 
-    python3 scripts/quantised_golden.py stages/tests/golden/quantised.safetensors
+    python3 scripts/quantised_golden.py tests/golden/quantised.safetensors
 """
 
 import sys

@@ -62,7 +62,10 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
 /// names the file, and the layer, key or setting.
 pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
     let measured = Measured::read(path)?;
-    let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
+    let (model, machine) = (model(config)?, machine(config)?);
+    let (mut settings, defaults) = (settings(config)?, settings(&Config::default())?);
+    // A key that there was not yet when it was measured had its default.
+    settings.retain(|key, value| measured.settings.contains_key(key) || defaults.get(key) != Some(value));
     let warning = measured.fits(path, [&settings, &machine], &model.names(), config.pipeline.shards)?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
     Ok((measured, warning))

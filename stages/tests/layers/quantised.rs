@@ -9,7 +9,7 @@ use safetensors::SafeTensors;
 
 use super::*;
 
-const GOLDEN: &[u8] = include_bytes!("../golden/quantised.safetensors");
+const GOLDEN: &[u8] = include_bytes!("../../../tests/golden/quantised.safetensors");
 
 /// The name of a kind in the golden file.
 fn name(kind: Quantisation) -> String {
