@@ -9,6 +9,7 @@ use pipewright_cli::config::Config;
 
 use super::common::*;
 use super::counting::Since;
+use super::gguf;
 use super::*;
 use super::{alone, source, worlds};
 
@@ -163,6 +164,27 @@ fn memory_of_networks_of_convolutions_is_what_was_estimated() {
                      micro_batch_size = 8\nschedule = '{schedule}'\nrecompute = '{recompute}'\n"
                 ),
             );
+        }
+    }
+}
+
+#[test]
+fn memory_over_a_quantised_base_is_what_was_estimated() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("m.gguf");
+    // Matrices of 16 bits, so that the folder's are of 32.
+    fs::write(&file, gguf::quantised(&[1], true).bytes()).unwrap();
+    let [plain, tokens] = ["plain", "tokens"].map(|name| folder.path().join(name));
+    pipewright::pretrained::import(&file, &plain).unwrap();
+    fs::write(&tokens, [7, 0].repeat(4000)).unwrap();
+    for base in ["q4", "q8"] {
+        for pipeline in ["stages = 1", "stages = 2\ndtype = 'bf16'", "stages = 1\nthreads_per_rank = 2"] {
+            let config = format!(
+                "[model]\npath = {plain:?}\nbase = '{base}'\n[lora]\nrank = 4\ntargets = ['h.*']\n\
+                 [data]\nkind = 'tokens'\npath = {tokens:?}\nseq = 64\n\
+                 [pipeline]\nmicro_batches = 4\nmicro_batch_size = 2\n{pipeline}\n"
+            );
+            holds(&format!("{base}, {pipeline}"), &config);
         }
     }
 }

@@ -171,6 +171,8 @@ struct PerWeight {
     parts: f64,
     /// Copies for checkpoints, of weights and of the optimizer's numbers.
     copies: f64,
+    /// Whether several threads share a product.
+    shares_products: bool,
 }
 
 impl PerWeight {
@@ -188,6 +190,7 @@ impl PerWeight {
             states: optimizer(config).states("", &[1]).len() as f64,
             parts,
             copies: f64::from(u8::from(config.saves_beside())),
+            shares_products: config.pipeline.threads_per_rank > 1,
         };
         match config.max_staleness() {
             0 => all,
@@ -238,6 +241,10 @@ fn of_stage(
     };
     let [weights, trained_bytes, optimizer, only_copied, quantised] = in_bytes;
     let in_blocks = trained.map_or(0.0, |numbers| numbers.quantised_bytes as f64);
+    let decoded = match (trained, place.device) {
+        (Some(numbers), Device::Cpu) if per_weight.shares_products => numbers.decoded,
+        _ => 0,
+    };
     let trained = trained_bytes;
     let tied = if follows { tied } else { Tied::default() };
     let optimizer = optimizer - F32 * tied.optimizer as f64;
@@ -292,7 +299,8 @@ fn of_stage(
         snapshot: trained + own,
         copies: copies * (weights - quantised + optimizer),
         packed,
-        working: activation * units.iter().map(working).max().unwrap_or(0) as f64 + windows as f64,
+        working: activation * (units.iter().map(working).max().unwrap_or(0) + decoded) as f64
+            + windows as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,
     }
 }

@@ -3,6 +3,7 @@
 use std::iter::Sum;
 use std::ops::Add;
 
+use pipewright::stages::layers::decoded_numbers;
 use pipewright::stages::models::ParameterContents;
 use pipewright::stages::optimizer::states;
 
@@ -27,6 +28,8 @@ pub(super) struct Trained {
     /// Those of them that the host has in blocks, and the bytes of these.
     pub(super) quantised: u64,
     pub(super) quantised_bytes: u64,
+    /// The numbers into which several threads decode them.
+    pub(super) decoded: u64,
 }
 
 /// How many numbers the tied copies in a part of a model have. They are counted in [`Trained`] too.
@@ -64,6 +67,7 @@ impl Add for Trained {
             frozen_matrices: self.frozen_matrices + other.frozen_matrices,
             quantised: self.quantised + other.quantised,
             quantised_bytes: self.quantised_bytes + other.quantised_bytes,
+            decoded: self.decoded.max(other.decoded),
         }
     }
 }
@@ -107,6 +111,10 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             frozen_matrices: if parameter.is_frozen && parameter.dims.len() >= 2 { all } else { 0 },
             quantised: if is_quantised { all } else { 0 },
             quantised_bytes: if is_quantised { parameter.bytes() as u64 } else { 0 },
+            decoded: match parameter.dims[..] {
+                [rows, columns] if is_quantised => decoded_numbers([rows, columns]) as u64,
+                _ => 0,
+            },
         }
     };
     let contents = model(config)?.contents()?;

@@ -76,7 +76,7 @@ pub use heads::Heads;
 pub use linear::Linear;
 pub use linear::by_rows::rows_at_once;
 pub(crate) use linear::by_rows::{SCORES_AT_ONCE, SCORES_ON_GPU, goes_by_rows};
-pub use linear::operands::Layout;
+pub use linear::operands::{Layout, decoded_numbers};
 pub(crate) use linear::operands::{
     adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch,
 };

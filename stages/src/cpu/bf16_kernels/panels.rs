@@ -10,6 +10,7 @@ use multiversion::multiversion;
 use super::square::{self, SIDE};
 use crate::cpu::coded::Coded;
 use crate::cpu::depth::{BLOCK_DEPTH, Depth, DepthGroups};
+use crate::cpu::matmul::right::decoded;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::prefetch;
@@ -143,7 +144,10 @@ impl<'a> Right<'a> {
             Self::Panels(_) => None,
             Self::Matrix(matrix) => Some(Panels::once(matrix, None)),
             Self::InGroups(matrix, groups) => Some(Panels::once(matrix, Some(groups))),
-            Self::Coded(matrix, groups) => Some(Panels::once(matrix, groups)),
+            Self::Coded(matrix, groups) => {
+                let rows = padded_in(Depth::new(matrix.rows(), groups));
+                Some(Panels::in_room(matrix, groups, decoded([rows, matrix.columns()])))
+            }
         }
     }
 

@@ -69,6 +69,13 @@ impl Packed {
     }
 }
 
+/// How many numbers the memory has into which the threads decode a whole matrix, for one product. It is a
+/// power of two, so memory for all matrices of a stage is at most twice as large as memory for the largest
+/// one.
+pub(crate) fn decoded([depth, columns]: [usize; 2]) -> usize {
+    Packed::count(depth.next_power_of_two(), columns).next_power_of_two()
+}
+
 /// What panels are packed from.
 pub(crate) trait Source: Copy + Sync {
     /// Its rows and its columns.
@@ -207,7 +214,7 @@ impl<'a> Right<'a> {
             Self::Packed(_) => None,
             Self::Matrix(matrix) => Some(Packed::once(matrix, None)),
             Self::InGroups(matrix, groups) => Some(Packed::once(matrix, Some(groups))),
-            Self::Coded(matrix, groups) => Some(Packed::once(matrix, groups)),
+            Self::Coded(matrix, groups) => Some(Packed::in_room(matrix, groups, decoded(matrix.sizes()))),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::cpu::bf16_kernels::{self, Panels};
 use crate::cpu::coded::Coded;
 use crate::cpu::coded_row::coded_vector_product;
 use crate::cpu::depth::{BLOCK_DEPTH, DepthGroups};
+use crate::cpu::matmul::right::decoded;
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
@@ -302,6 +303,13 @@ pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, row
         Layout::InOut => matmul::scratch(inputs, rows),
         Layout::OutIn => matmul::scratch(outputs, rows),
     }
+}
+
+/// How many numbers the memory has, at most, into which the threads of a rank decode quantised matrices, of
+/// which the largest has these dimensions. A thread that is alone decodes a matrix block by block, and needs
+/// none.
+pub fn decoded_numbers([rows, columns]: [usize; 2]) -> usize {
+    2 * decoded([rows, columns]).max(decoded([columns, rows]))
 }
 
 /// As [`packed_weights`], for `bf16`.
