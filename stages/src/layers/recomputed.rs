@@ -95,6 +95,11 @@ impl<C: Cheap> Recomputed<C> {
         };
         Ok((input_grad, pending, inner))
     }
+
+    /// What backward-weight of both layers needs.
+    fn both(&self, ctx: ForwardContext, cheap: Kept, inner: Tensor, grad: Tensor) -> Kept {
+        Kept::nested(ctx, [cheap, self.linear.pending(ctx, inner, grad)])
+    }
 }
 
 impl<C: Cheap> Layer for Recomputed<C> {
@@ -171,7 +176,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
             return Ok((input_grad, Kept::nested(ctx, [pending])));
         }
         let (input_grad, pending, inner) = self.backward_cheap(saved, inner_grad, None)?;
-        Ok((Some(input_grad), both(ctx, pending, inner, grad)))
+        Ok((Some(input_grad), self.both(ctx, pending, inner, grad)))
     }
 
     fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
@@ -183,7 +188,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
             return Ok((input_grad, Kept::nested(ctx, [pending])));
         }
         let (input_grad, pending, inner) = self.backward_cheap(saved, inner_grad, Some(onto))?;
-        Ok((input_grad, both(ctx, pending, inner, grad)))
+        Ok((input_grad, self.both(ctx, pending, inner, grad)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -236,9 +241,4 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.cheap.visit_gradients(visit);
         self.linear.visit_gradients(visit);
     }
-}
-
-/// What backward-weight of both layers needs.
-fn both(ctx: ForwardContext, cheap: Kept, inner: Tensor, grad: Tensor) -> Kept {
-    Kept::nested(ctx, [cheap, Kept::new(ctx, [inner, grad])])
 }

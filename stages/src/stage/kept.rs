@@ -83,6 +83,12 @@ impl Kept {
             .unwrap_or_else(|| panic!("the layer kept {count} tensors and asks for {N}"))
     }
 
+    /// Like [`Kept::into_tensors`], of a layer that may have put in one more.
+    pub(crate) fn into_tensors_and_one<const N: usize>(mut self) -> ([Tensor; N], Option<Tensor>) {
+        let last = if self.tensors.len() > N { self.tensors.pop() } else { None };
+        (self.into_tensors(), last)
+    }
+
     /// What the layers inside a composite layer keep.
     ///
     /// # Panics

@@ -15,6 +15,8 @@ const FLOAT: usize = 4;
 
 /// The name of all kernels of adapters.
 const ADAPTERS: &str = "adapters";
+/// The name of the kernels that add up columns for biases.
+const BIAS_SUMS: &str = "sums of bias gradients";
 
 /// What a GPU runs in a unit of a model, for one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,6 +82,7 @@ pub(super) fn of_units(units: &[Unit<'_>], more: More, rows: Rows) -> Vec<UnitKe
             drops: false,
             left: unit.parameters,
             norm: None,
+            bias_sums: None,
             branch: 0,
             more,
         };
@@ -107,6 +110,8 @@ struct Builder<'a> {
     left: Option<&'a [ParameterContents]>,
     /// A norm that runs again in the backward-weight of the product after it.
     norm: Option<Kernel>,
+    /// Where in backward-weight the sums for the bias of the last product are.
+    bias_sums: Option<usize>,
     /// How many kernels were in forward before this branch of a block.
     branch: usize,
     more: More,
@@ -123,7 +128,10 @@ impl Builder<'_> {
             Part::Attention(heads, seen) => self.attention(heads, seen.min(self.rows.seq)),
             Part::Linear(sizes, _, bias) => self.linear(sizes, bias),
             Part::Scores(sizes, tied) => self.scores(sizes, tied),
-            Part::Gelu => self.activation("gelu", [width; 2]),
+            Part::Gelu => {
+                self.make_bias_sums();
+                self.activation("gelu", [width; 2]);
+            }
             Part::Gated => self.activation("gate", [width, width / 2]),
             Part::Dropout => {
                 self.in_place("dropout", width);
@@ -204,8 +212,9 @@ impl Builder<'_> {
             unit.backward_weight.push(product);
             unit.weights += inputs * outputs;
         }
+        self.bias_sums = adds_bias.then_some(self.kernels.backward_weight.len());
         if adds_bias {
-            let sums = self.bytes("sums of bias gradients", HALF * outputs, 2);
+            let sums = self.bytes(BIAS_SUMS, HALF * outputs, 2);
             self.kernels.backward_weight.push(sums);
             self.kernels.weights += outputs;
         }
@@ -233,6 +242,14 @@ impl Builder<'_> {
         self.kernels.forward.extend(forward);
         self.kernels.backward_input.extend(backward_input);
         self.kernels.backward_weight.extend(backward_weight);
+    }
+
+    /// The activation after a product makes the sums for its bias, of slices of the rows. What is left is to
+    /// add these up.
+    fn make_bias_sums(&mut self) {
+        if let Some(index) = self.bias_sums.take() {
+            self.kernels.backward_weight[index] = self.bytes(BIAS_SUMS, 0, 1);
+        }
     }
 
     /// An activation that makes rows of `after` numbers from rows of `before`. Backward reads the rows before

@@ -92,7 +92,7 @@ impl Linear {
                 };
                 input_grad.put_rows(range.clone(), &some)?;
             }
-            self.add_gradients(&rows, &grad, all)?;
+            self.add_gradients(&rows, &grad, None, all)?;
             for (adapter, inner_grads) in self.adapters.iter_mut().zip(&mut inner_grads) {
                 let some = adapter.backward_some(ctx, (range.start, all), &rows, &grad)?;
                 inner_grads.put_rows(range.clone(), &some)?;

@@ -3,6 +3,7 @@
 pub(crate) mod adapter;
 pub(crate) mod bias;
 pub(crate) mod by_rows;
+pub(crate) mod column_sums;
 pub(crate) mod columns_on_gpu;
 pub(crate) mod divided;
 pub(crate) mod groups_on_gpu;
@@ -14,7 +15,8 @@ use std::ops::Range;
 
 use crate::error::{Error, Result, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
-use crate::layers::linear::bias::add_bias_grad;
+use crate::layers::linear::bias::{add_bias_grad, add_sums};
+use crate::layers::linear::column_sums::ColumnSums;
 use crate::layers::linear::divided::{Divided, Side};
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
@@ -61,6 +63,8 @@ pub struct Linear {
     parts: Vec<(String, Range<usize>)>,
     adapters: Vec<Adapter>,
     divided: Option<Divided>,
+    /// Who makes the sums for the bias, if the layer after this one can.
+    sums: Option<ColumnSums>,
     /// Whether it is the head of a model, and [deferred](Layer::defer_head).
     is_deferred: bool,
 }
@@ -79,6 +83,7 @@ impl Linear {
             parts: vec![(name.to_owned(), 0..outputs)],
             adapters: Vec::new(),
             divided: None,
+            sums: None,
             is_deferred: false,
         };
         layer.with_bias(Init::Zeros)
@@ -205,6 +210,22 @@ impl Linear {
         self
     }
 
+    /// The sums for its bias. The layer after it makes them: no other layer may be between the two.
+    pub(crate) fn sums(&mut self) -> ColumnSums {
+        self.sums.get_or_insert_default().clone()
+    }
+
+    /// Says whether sums for the bias are used: if it is trained, and the gradient is not gathered or cut
+    /// before its columns are added up.
+    fn ask_for_sums(&self) {
+        if let Some(sums) = &self.sums {
+            let is_trained = self.bias.as_ref().is_some_and(|bias| !bias.is_frozen());
+            let is_whole =
+                self.team_of(Side::Inputs).is_none() && self.matrix.apart_at(Side::Outputs).is_none();
+            sums.set_used(is_trained && is_whole);
+        }
+    }
+
     /// The shards that the outputs, or the inputs, are divided among, if there are several.
     fn team_of(&self, side: Side) -> Option<&Team> {
         self.divided.as_ref()?.team_of(side)
@@ -250,13 +271,27 @@ impl Linear {
         Ok(input_grad)
     }
 
-    /// Adds the gradients of weights and bias, from some rows of a micro-batch of `all` rows.
-    fn add_gradients(&mut self, rows: &Tensor, grad: &Tensor, all: usize) -> Result<()> {
+    /// Adds the gradients of weights and bias, from some rows of a micro-batch of `all` rows. `sums`: of the
+    /// gradient's columns, if they are there.
+    fn add_gradients(
+        &mut self,
+        rows: &Tensor,
+        grad: &Tensor,
+        sums: Option<Tensor>,
+        all: usize,
+    ) -> Result<()> {
         self.matrix.add_grad(rows, grad, all)?;
-        match self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
-            Some(bias) => add_bias_grad(bias, grad, self.matrix.apart_at(Side::Outputs)),
-            None => Ok(()),
+        match (self.bias.as_mut().filter(|bias| !bias.is_frozen()), sums) {
+            (Some(bias), Some(sums)) => add_sums(bias, &sums),
+            (Some(bias), None) => add_bias_grad(bias, grad, self.matrix.apart_at(Side::Outputs)),
+            (None, _) => Ok(()),
         }
+    }
+
+    /// What backward-weight needs: the input, the output's gradient, and its sums, if they are there.
+    pub(crate) fn pending(&self, ctx: ForwardContext, input: Tensor, grad: Tensor) -> Kept {
+        let sums = self.sums.as_ref().and_then(|sums| sums.take_of(&grad));
+        Kept::new(ctx, [input, grad].into_iter().chain(sums))
     }
 
     /// What forward keeps.
@@ -291,6 +326,7 @@ impl Layer for Linear {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
+        self.ask_for_sums();
         let rows = self.whole_input(&input)?;
         let mut output = match self.team_of(Side::Inputs).cloned() {
             Some(team) => {
@@ -314,6 +350,7 @@ impl Layer for Linear {
             return Ok((output_onto(output, &onto)?, kept));
         };
         check_added(&self.output_shape(input.shape())?, &onto)?;
+        self.ask_for_sums();
         let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto), 0)?;
         for adapter in &mut self.adapters {
             adapter.forward(ctx, 0, &mut output, &input)?;
@@ -385,7 +422,7 @@ impl Layer for Linear {
             return Ok((input_grad, Kept::new(ctx, [])));
         }
         let [input] = saved.into_tensors();
-        Ok((input_grad, Kept::new(ctx, [input, grad])))
+        Ok((input_grad, self.pending(ctx, input, grad)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -393,9 +430,9 @@ impl Layer for Linear {
             return Ok(());
         }
         let ctx = pending.ctx;
-        let [input, grad] = pending.into_tensors();
+        let ([input, grad], sums) = pending.into_tensors_and_one();
         let input = self.whole_input(&input)?.into_owned();
-        self.add_gradients(&input, &grad, input.shape().rows())?;
+        self.add_gradients(&input, &grad, sums, input.shape().rows())?;
         let mut adapters = self.adapters.iter_mut();
         adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
     }
