@@ -189,11 +189,15 @@ fn adapters_have_kernels_and_frozen_weights_have_none() {
     assert_eq!(kernels_called(&units, "product backward-weight"), [0; 3]);
     assert_eq!(kernels_called(&units, "sums of bias gradients"), [0; 3]);
     // Of four matrices in each of 12 layers.
-    assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 4 * 48]);
+    assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 2 * 48]);
+    // Branches computed again: the adapters of the first product, and half of those of the last one.
+    let again = compose::gpu_kernels(&config(&[&lora[..], &["pipeline.recompute=selective"]].concat()));
+    let again = kernels_called(&again.expect("kernels"), "adapters");
+    assert_eq!(again, [2 * 48, 2 * 48 + (2 + 1) * 24, 2 * 48]);
     // Dropout copies their input, and keeps their input gradient apart.
     let dropped =
         compose::gpu_kernels(&config(&[&lora[..], &["lora.dropout=0.1"]].concat())).expect("kernels");
-    assert_eq!(kernels_called(&dropped, "adapters"), [3 * 48, 4 * 48, 5 * 48]);
+    assert_eq!(kernels_called(&dropped, "adapters"), [3 * 48, 4 * 48, 3 * 48]);
     assert!(units[0].backward_input.is_empty() && units[0].backward_weight.is_empty(), "{:?}", units[0]);
     assert_eq!(kernels_called(&units, "product forward"), kernels_called(&model(), "product forward"));
     let weights: usize = units.iter().map(|unit| unit.weights).sum();

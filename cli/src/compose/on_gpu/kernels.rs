@@ -231,17 +231,23 @@ impl Builder<'_> {
         // The second product adds to the output.
         let forward = [kernel(inputs + rank), kernel(rank + 2 * outputs)];
         let backward_input = [kernel(outputs + rank), kernel(rank + 2 * inputs)];
-        // What is between the matrices, and its gradient, are computed again.
-        let backward_weight = [inputs, outputs, outputs, inputs].map(|numbers| kernel(numbers + rank));
+        // What is between the matrices, and its gradient, are there already.
+        let backward_weight = [outputs, inputs].map(|numbers| kernel(numbers + rank));
         // Dropout copies the input, also for the gradients. The input gradient is added after it.
         let dropped = kernel(2 * inputs);
-        let [once, apart] = if self.more.drops_in_adapters { [1, 2] } else { [0, 0] };
+        let once = self.adapter_forwards() - forward.len();
+        let apart = 2 * once;
         self.kernels.forward.extend(std::iter::repeat_n(dropped, once));
         self.kernels.backward_input.extend(std::iter::repeat_n(dropped, apart));
         self.kernels.backward_weight.extend(std::iter::repeat_n(dropped, once));
         self.kernels.forward.extend(forward);
         self.kernels.backward_input.extend(backward_input);
         self.kernels.backward_weight.extend(backward_weight);
+    }
+
+    /// How many kernels the forward of an adapter has: two products, and dropout if there is such.
+    fn adapter_forwards(&self) -> usize {
+        if self.more.drops_in_adapters { 3 } else { 2 }
     }
 
     /// The activation after a product makes the sums for its bias, of slices of the rows. What is left is to
@@ -280,11 +286,16 @@ impl Builder<'_> {
         };
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(read);
-        let branch = self.kernels.forward[self.branch..].iter();
-        let last = branch.clone().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
+        let branch = &self.kernels.forward[self.branch..];
+        let last = branch.iter().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
         if self.more.how == Recompute::Selective {
-            let again: Vec<Kernel> = branch.take(last.unwrap_or(0)).copied().collect();
-            self.kernels.backward_input.extend(again);
+            let (again, end) = branch.split_at(last.unwrap_or(0));
+            // Of the last product's adapters, all but the product that adds to the output.
+            let of_adapters: Vec<Kernel> =
+                end.iter().filter(|kernel| kernel.name == ADAPTERS).copied().collect();
+            let inner = of_adapters.chunks(self.adapter_forwards()).flat_map(|kernels| kernels.split_last());
+            let again = again.iter().chain(inner.flat_map(|(_, inner)| inner));
+            self.kernels.backward_input.extend(again.copied());
         }
         self.branch = self.kernels.forward.len();
     }

@@ -13,6 +13,8 @@ pub(crate) mod weight_matrix;
 use std::borrow::Cow;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
 use crate::layers::linear::bias::{add_bias_grad, add_sums};
@@ -68,6 +70,10 @@ pub struct Linear {
     /// Whether it is the head of a model, and [deferred](Layer::defer_head).
     is_deferred: bool,
 }
+
+/// What is between the two matrices of each adapter of a layer, or the gradients of that. None, if it is not
+/// kept.
+pub(crate) type Between = SmallVec<[Tensor; 3]>;
 
 impl Linear {
     /// A layer whose weights start as `init` says, with random numbers from `seed`, and whose bias starts at
@@ -259,16 +265,47 @@ impl Linear {
         bias || !self.adapters.is_empty() || !self.matrix.parameter().is_frozen()
     }
 
+    /// Whether backward-weight of its adapters gets what is between their matrices.
+    pub(crate) fn keeps_between(&self) -> bool {
+        !self.is_deferred && self.adapters.first().is_some_and(Adapter::keeps_between)
+    }
+
+    /// Adds what the adapters add to the output of the rows. Gives what is between their matrices, if that is
+    /// kept.
+    fn add_adapters(&mut self, ctx: ForwardContext, output: &mut Tensor, rows: &Tensor) -> Result<Between> {
+        let mut inners = Between::new();
+        for adapter in &mut self.adapters {
+            let inner = adapter.forward(ctx, 0, output, rows)?;
+            inners.extend(adapter.keeps_between().then_some(inner));
+        }
+        Ok(inners)
+    }
+
     /// The input gradient for this output gradient.
     pub(crate) fn input_grad(&mut self, ctx: ForwardContext, grad: &Tensor) -> Result<Tensor> {
-        let mut input_grad = match self.team_of(Side::Outputs).cloned() {
-            Some(team) => team.sum_in(grad.dtype(), &self.matrix.input_grad_part(grad)?, None)?,
-            None => self.matrix.input_grad(grad)?,
+        Ok(self.input_grads(ctx, grad, true)?.0.expect("it is used"))
+    }
+
+    /// The input gradient for this output gradient, if it `is_used`. Also the gradients of what is between
+    /// the matrices of adapters, if these are kept.
+    pub(crate) fn input_grads(
+        &mut self,
+        ctx: ForwardContext,
+        grad: &Tensor,
+        is_used: bool,
+    ) -> Result<(Option<Tensor>, Between)> {
+        let mut input_grad = match self.team_of(Side::Outputs).filter(|_| is_used).cloned() {
+            Some(team) => Some(team.sum_in(grad.dtype(), &self.matrix.input_grad_part(grad)?, None)?),
+            None => is_used.then(|| self.matrix.input_grad(grad)).transpose()?,
         };
+        let mut inner_grads = Between::new();
         for adapter in &mut self.adapters {
-            adapter.backward_input(ctx, &mut input_grad, grad)?;
+            if is_used || adapter.keeps_between() {
+                let inner_grad = adapter.backward_input(ctx, input_grad.as_mut(), grad)?;
+                inner_grads.extend(adapter.keeps_between().then_some(inner_grad));
+            }
         }
-        Ok(input_grad)
+        Ok((input_grad, inner_grads))
     }
 
     /// Adds the gradients of weights and bias, from some rows of a micro-batch of `all` rows. `sums`: of the
@@ -288,16 +325,49 @@ impl Linear {
         }
     }
 
-    /// What backward-weight needs: the input, the output's gradient, and its sums, if they are there.
-    pub(crate) fn pending(&self, ctx: ForwardContext, input: Tensor, grad: Tensor) -> Kept {
+    /// What backward-weight needs: the input, the output's gradient, and the sums of that, if they are there.
+    /// Also what is between the matrices of adapters, and its gradients. If forward has not kept the former,
+    /// it is made again.
+    pub(crate) fn pending(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        grad: Tensor,
+        [mut inners, inner_grads]: [Between; 2],
+    ) -> Result<Kept> {
+        if self.keeps_between() && inners.is_empty() {
+            let adapters = self.adapters.iter_mut();
+            inners = adapters.map(|adapter| adapter.inner_of(ctx, &input)).collect::<Result<_>>()?;
+        }
         let sums = self.sums.as_ref().and_then(|sums| sums.take_of(&grad));
-        Kept::new(ctx, [input, grad].into_iter().chain(sums))
+        let kept = Kept::new(ctx, [input, grad].into_iter().chain(sums));
+        Ok(match inners.is_empty() {
+            true => kept,
+            false => kept.with_inner([inners, inner_grads].map(|tensors| Kept::new(ctx, tensors))),
+        })
     }
 
-    /// What forward keeps.
-    fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
-        Kept::new(ctx, self.is_trained().then_some(input))
+    /// What forward keeps: the input, and what is between the matrices of adapters.
+    fn kept(&self, ctx: ForwardContext, input: Tensor, inners: Between) -> Kept {
+        let kept = Kept::new(ctx, self.is_trained().then_some(input));
+        match inners.is_empty() {
+            true => kept,
+            false => kept.with_inner([Kept::new(ctx, inners)]),
+        }
     }
+
+    /// Takes apart what forward keeps: the input, which may be missing, and what adapters keep.
+    pub(crate) fn take_kept(mut saved: Kept) -> (Option<Tensor>, Between) {
+        let [inners, _] = take_between(&mut saved);
+        let input = saved.take_tensors().next();
+        (input, inners)
+    }
+}
+
+/// Takes what is between the matrices of adapters, and its gradients.
+fn take_between(kept: &mut Kept) -> [Between; 2] {
+    let mut lists = kept.take_inner().map(|mut list| list.take_tensors().collect());
+    std::array::from_fn(|_| lists.next().unwrap_or_default())
 }
 
 impl Layer for Linear {
@@ -335,11 +405,9 @@ impl Layer for Linear {
             }
             None => self.matrix.forward(&rows, self.bias.as_ref())?,
         };
-        for adapter in &mut self.adapters {
-            adapter.forward(ctx, 0, &mut output, &rows)?;
-        }
+        let inners = self.add_adapters(ctx, &mut output, &rows)?;
         drop(rows);
-        Ok((output, self.kept(ctx, input)))
+        Ok((output, self.kept(ctx, input, inners)))
     }
 
     fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
@@ -352,10 +420,8 @@ impl Layer for Linear {
         check_added(&self.output_shape(input.shape())?, &onto)?;
         self.ask_for_sums();
         let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto), 0)?;
-        for adapter in &mut self.adapters {
-            adapter.forward(ctx, 0, &mut output, &input)?;
-        }
-        Ok((output, self.kept(ctx, input)))
+        let inners = self.add_adapters(ctx, &mut output, &input)?;
+        Ok((output, self.kept(ctx, input, inners)))
     }
 
     fn defer_head(&mut self, rows: usize) -> usize {
@@ -396,7 +462,7 @@ impl Layer for Linear {
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         match self.is_deferred {
             true => Ok(Kept::new(ctx, [])),
-            false => Ok(self.kept(ctx, input)),
+            false => Ok(self.kept(ctx, input, Between::new())),
         }
     }
 
@@ -414,27 +480,30 @@ impl Layer for Linear {
             return Ok((self.input_gradient.then_some(grad), Kept::new(ctx, [])));
         }
         let grad = self.whole_grad(grad)?;
-        let input_grad = match self.input_gradient {
-            true => Some(self.input_grad(ctx, &grad)?),
-            false => None,
-        };
+        let (input_grad, inner_grads) = self.input_grads(ctx, &grad, self.input_gradient)?;
         if !self.is_trained() {
             return Ok((input_grad, Kept::new(ctx, [])));
         }
-        let [input] = saved.into_tensors();
-        Ok((input_grad, self.pending(ctx, input, grad)))
+        let (input, inners) = Self::take_kept(saved);
+        let input = input.expect("forward keeps the input of a layer that is trained");
+        Ok((input_grad, self.pending(ctx, input, grad, [inners, inner_grads])?))
     }
 
-    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+    fn backward_weight(&mut self, mut pending: Kept) -> Result<()> {
         if !self.is_trained() || self.is_deferred {
             return Ok(());
         }
         let ctx = pending.ctx;
+        let [inners, inner_grads] = take_between(&mut pending);
         let ([input, grad], sums) = pending.into_tensors_and_one();
         let input = self.whole_input(&input)?.into_owned();
         self.add_gradients(&input, &grad, sums, input.shape().rows())?;
+        let mut between = inners.into_iter().zip(inner_grads);
         let mut adapters = self.adapters.iter_mut();
-        adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
+        adapters.try_for_each(|adapter| {
+            let between = between.next().map(|(inner, inner_grad)| [inner, inner_grad]);
+            adapter.backward_weight(ctx, &input, &grad, between)
+        })
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
