@@ -111,11 +111,12 @@ fn kernels_are_predicted_as_they_were_measured_on_an_h100() {
 
 /// What was measured had a kernel for each residual's sum, forward and backward: three accesses and a launch
 /// where one access is left. And each of 148 parameters had a launch for its update, and one for its part of
-/// the norm.
+/// the norm. And each layer read a gradient once more to add up its columns for a bias, after GELU.
 #[test]
 fn a_step_of_gpt2_is_predicted_as_it_was_measured_on_an_h100() {
     let accesses = Work::Bytes(2.0 * 2.0 * 16384.0 * 768.0);
-    let sums = 8.0 * 2.0 * 24.0 * time(h100(), accesses);
+    let columns = 8.0 * 12.0 * time(h100(), Work::Bytes(2.0 * 16384.0 * 3072.0));
+    let sums = 8.0 * 2.0 * 24.0 * time(h100(), accesses) + columns;
     let launches = 2.0 * 148.0 * time(h100(), Work::Bytes(0.0));
     let rate = 8.0 * 16.0 * 1024.0 / (step(config(&[]), h100()) + sums + launches);
     // Three runs on two machines.
@@ -130,7 +131,7 @@ fn model() -> Vec<UnitKernels> {
 }
 
 /// By arithmetic before: 18.4 GB of activations and 12.15 TFLOP of products a micro-batch. Since then four of
-/// six accesses of each residual's sums are saved.
+/// six accesses of each residual's sums are saved, and one of the gradient before each GELU.
 #[test]
 fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
     let units = model();
@@ -148,7 +149,7 @@ fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
         Work::Bytes(bytes) if !outer.contains(&kernel.name) => bytes,
         _ => 0.0,
     });
-    let saved = 24.0 * 4.0 * 2.0 * 16384.0 * 768.0;
+    let saved = 24.0 * 4.0 * 2.0 * 16384.0 * 768.0 + 12.0 * 2.0 * 16384.0 * 3072.0;
     assert_near(bytes.sum(), 18.4e9 - saved, 0.02, "bytes of activations");
     let weights: usize = units.iter().map(|unit| unit.weights).sum();
     assert_eq!(weights, 124_475_904, "the weights that are updated");
@@ -163,17 +164,40 @@ fn kernels_called(units: &[UnitKernels], name: &str) -> [usize; 3] {
 }
 
 #[test]
+fn sums_for_a_bias_read_its_gradient_unless_gelu_makes_them() {
+    let read = |sets: &[&str]| {
+        let units = compose::gpu_kernels(&config(sets)).expect("kernels");
+        let kernels = units.into_iter().flat_map(|unit| unit.backward_weight);
+        let sums = kernels.filter(|kernel| kernel.name == "sums of bias gradients");
+        let counts = sums.map(|kernel| match kernel.work {
+            Work::Bytes(bytes) => (bytes / (2.0 * 16384.0 * 768.0), kernel.launches),
+            _ => panic!("sums are bytes: {kernel:?}"),
+        });
+        counts.collect::<Vec<_>>()
+    };
+    // For queries, keys and values; after attention; before GELU; and after it.
+    let of_layer = [(3.0, 2), (1.0, 2), (0.0, 1), (1.0, 2)];
+    assert_eq!(read(&[]), of_layer.repeat(12));
+    let frozen = ["optimizer.groups=[{ parameters = ['*.c_fc.bias'], frozen = true }]"];
+    assert_eq!(read(&frozen), [of_layer[0], of_layer[1], of_layer[3]].repeat(12));
+}
+
+#[test]
 fn adapters_have_kernels_and_frozen_weights_have_none() {
     let lora = ["lora.rank=8", "lora.targets=[\"*\"]"];
     let units = compose::gpu_kernels(&config(&lora)).expect("kernels");
     assert_eq!(kernels_called(&units, "product backward-weight"), [0; 3]);
     assert_eq!(kernels_called(&units, "sums of bias gradients"), [0; 3]);
     // Of four matrices in each of 12 layers.
-    assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 4 * 48]);
+    assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 2 * 48]);
+    // Branches computed again: the adapters of the first product, and half of those of the last one.
+    let again = compose::gpu_kernels(&config(&[&lora[..], &["pipeline.recompute=selective"]].concat()));
+    let again = kernels_called(&again.expect("kernels"), "adapters");
+    assert_eq!(again, [2 * 48, 2 * 48 + (2 + 1) * 24, 2 * 48]);
     // Dropout copies their input, and keeps their input gradient apart.
     let dropped =
         compose::gpu_kernels(&config(&[&lora[..], &["lora.dropout=0.1"]].concat())).expect("kernels");
-    assert_eq!(kernels_called(&dropped, "adapters"), [3 * 48, 4 * 48, 5 * 48]);
+    assert_eq!(kernels_called(&dropped, "adapters"), [3 * 48, 4 * 48, 3 * 48]);
     assert!(units[0].backward_input.is_empty() && units[0].backward_weight.is_empty(), "{:?}", units[0]);
     assert_eq!(kernels_called(&units, "product forward"), kernels_called(&model(), "product forward"));
     let weights: usize = units.iter().map(|unit| unit.weights).sum();

@@ -122,6 +122,41 @@ fn networks_of_convolutions_hold_what_is_planned() {
     }
 }
 
+/// Some numbers more in each adapter: what is between its matrices is kept, and after backward-input its
+/// gradient too. What a model with adapters holds without these is planned as if all of it were trained.
+#[test]
+fn a_higher_rank_of_adapters_holds_what_is_planned() {
+    let tokens = RandomTokens { rows: 3, seq: 19, vocab: 43 };
+    let images = RandomRows { rows: 3, width: 31, classes: 5 };
+    let gpt = "[data]\nseq = 19\n[model]\nvocab = 43\nlayers = 2\ndim = 40\nheads = 4";
+    let llama = format!("{gpt}\nkind = 'llama'\nkv_heads = 2");
+    let mlp = "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n[model]\nkind = 'mlp'\n\
+               sizes = '31,17,23,5'";
+    let cases: [(&str, &dyn DataSource); 4] =
+        [(gpt, &tokens), (&format!("{gpt}\ndropout = 0.1"), &tokens), (&llama, &tokens), (mlp, &images)];
+    for (model, data) in cases {
+        for (recompute, dtype) in
+            [("none", "f32"), ("cheap", "bf16"), ("cheap", "f32"), ("selective", "bf16"), ("full", "f32")]
+        {
+            let sizes = |rank: usize, dropout: f64| {
+                let text = format!(
+                    "{model}\n[lora]\nrank = {rank}\ntargets = ['*']\ndropout = {dropout}\n\
+                     [pipeline]\nstages = 1\nmicro_batches = 1\nmicro_batch_size = 3\nrecompute = '{recompute}'\ndtype = '{dtype}'\n"
+                );
+                let config = Config::parse("my.toml", &text, &[], &[]).expect("a right config");
+                (planned(&config)[0], held(&config, data)[0])
+            };
+            for dropout in [0.0, 0.2] {
+                let [low, high] = [2, 5].map(|rank| sizes(rank, dropout));
+                let more =
+                    |of: fn(&(Sizes, Sizes)) -> &Sizes| [2, 3].map(|size| of(&high)[size] - of(&low)[size]);
+                assert_eq!(more(|sizes| &sizes.0), more(|sizes| &sizes.1), "{model} {recompute} {dtype}");
+                assert!(more(|sizes| &sizes.1)[1] > 0.0, "{model}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_optimizer_keeps_what_is_planned() {
     let images = RandomRows { rows: 3, width: 16 * 8 * 2, classes: 5 };

@@ -1,7 +1,7 @@
 //! What a stage keeps of a micro-batch, by the sizes of its units.
 
-use pipewright::stages::models::UnitSizes;
-use pipewright::stages::{Place, Recompute};
+use pipewright::stages::models::{ParameterContents, Part, UnitSizes};
+use pipewright::stages::{Lora, Place, Recompute};
 
 use pipewright::plan::StageCost;
 
@@ -29,5 +29,28 @@ pub(super) fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64)
     match how {
         Recompute::Full => cost.recomputed(read),
         Recompute::None | Recompute::Cheap | Recompute::Selective => cost,
+    }
+}
+
+/// Adds what the adapters of a unit hold of `rows` rows: what is between their matrices, and after
+/// backward-input its gradient too. Those of a head that is deferred hold nothing.
+pub(super) fn add_adapters(
+    unit: &mut UnitSizes,
+    parameters: &[ParameterContents],
+    parts: &[Part],
+    rows: usize,
+) {
+    if unit.deferred > 0 {
+        return;
+    }
+    let adapters = parameters.iter().filter(|parameter| Lora::is_adapter(&parameter.name));
+    // The first matrix of each is `[rank, inputs]`, and the second `[outputs, rank]`.
+    let ranks: usize = adapters.step_by(2).map(|first| first.dims[0]).sum();
+    let between = (rows * ranks) as u64;
+    unit.saved += between;
+    unit.pending += 2 * between;
+    // A block that recomputes its inside keeps its input only.
+    if !parts.contains(&Part::Residual) {
+        unit.selective += between;
     }
 }

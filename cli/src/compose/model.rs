@@ -8,6 +8,7 @@ use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright::stages::models::{Cnn, Gpt, Llama, Mlp, Model, ResNet, UnitSizes};
 use pipewright::stages::{Device, Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
+use super::held::add_adapters;
 use super::rules::{Kinds, with_rules};
 use super::stack;
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
@@ -156,12 +157,24 @@ fn sizes_of(config: &Config, defers: bool) -> Result<Sizes> {
         (false, _) => [config.image().iter().product(), 1],
     };
     let [input, target] = [numbers, target].map(|numbers| rows * numbers);
-    let units = untrained(config)?.unit_sizes(target, input, defers);
-    Ok(Sizes {
-        units: units.map_or_else(|| stack::unit_sizes(config, rows), Ok)?,
-        input: input as u64,
-        target: target as u64,
-    })
+    let units = match untrained(config)?.unit_sizes(target, input, defers) {
+        Some(units) => with_adapters(config, units, target)?,
+        None => stack::unit_sizes(config, rows)?,
+    };
+    Ok(Sizes { units, input: input as u64, target: target as u64 })
+}
+
+/// Adds what the adapters of a model hold of a micro-batch of `rows` rows. Several shards keep none of it.
+fn with_adapters(config: &Config, mut units: Vec<UnitSizes>, rows: usize) -> Result<Vec<UnitSizes>> {
+    if config.lora.rank > 0 && config.pipeline.shards == 1 {
+        let model = model(config)?;
+        let contents = model.contents()?;
+        let parts = model.parts().unwrap_or_default();
+        for ((unit, contents), parts) in units.iter_mut().zip(contents).zip(parts) {
+            add_adapters(unit, &contents.parameters, parts, rows);
+        }
+    }
+    Ok(units)
 }
 
 /// The stages of the model. `counts` are the layers of each. They recompute as `pipeline.recompute` says. If

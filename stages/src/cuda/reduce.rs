@@ -1,8 +1,9 @@
 //! Sums over many numbers. Their order depends only on how many there are.
 
-use super::launch::{args, kernel};
+use smallvec::SmallVec;
+
+use super::launch::{Arg, args};
 use super::{Gpu, Grid, Ptr};
-use crate::device::DType;
 use crate::error::Result;
 
 /// The columns that a block of `column_sums` adds up.
@@ -26,31 +27,32 @@ impl Gpu {
         rows.div_ceil(slices).max(SLICE)
     }
 
-    /// The bytes of scratch memory that [`Gpu::add_column_sums`] needs.
-    pub(crate) fn column_sums_scratch(&self, rows: usize, columns: usize) -> usize {
-        rows.div_ceil(self.slice(rows, columns)) * columns * 4
+    /// In how many slices of the rows [`Gpu::sum_slices`] adds up columns.
+    pub(crate) fn slices(&self, rows: usize, columns: usize) -> usize {
+        rows.div_ceil(self.slice(rows, columns))
     }
 
-    /// Adds to `f32` `out[columns]` the sum of `input[rows, columns]` over rows.
-    pub(crate) fn add_column_sums(
+    /// Launches a kernel that writes the sums of the columns of each slice to `f32`
+    /// `partials[slices, columns]`. Each of the other addresses has `[rows, columns]`.
+    pub(crate) fn sum_slices<const N: usize>(
         &self,
-        dtype: DType,
-        out: Ptr,
-        input: Ptr,
-        rows: usize,
-        columns: usize,
-        scratch: Ptr,
+        kernel: &'static str,
+        partials: Ptr,
+        at: [Ptr; N],
+        [rows, columns]: [usize; 2],
     ) -> Result<()> {
-        let slice = self.slice(rows, columns);
-        let slices = rows.div_ceil(slice);
-        let grid = Grid {
-            blocks: [columns.div_ceil(COLUMNS) as u32, slices as u32, 1],
-            threads: THREADS,
-            shared: 0,
-        };
-        let args = args![scratch, input, rows, columns, slice];
-        self.launch(kernel!(dtype, "column_sums"), grid, &args)?;
-        let args = args![out, scratch, slices, columns];
+        let slices = self.slices(rows, columns) as u32;
+        let grid =
+            Grid { blocks: [columns.div_ceil(COLUMNS) as u32, slices, 1], threads: THREADS, shared: 0 };
+        let addresses = [partials].into_iter().chain(at).map(Arg::from);
+        let sizes = args![rows, columns, self.slice(rows, columns)];
+        let args: SmallVec<[Arg; 6]> = addresses.chain(sizes).collect();
+        self.launch(kernel, grid, &args)
+    }
+
+    /// Adds to `f32` `out[columns]` the sums of all slices.
+    pub(crate) fn add_slices(&self, out: Ptr, partials: Ptr, [slices, columns]: [usize; 2]) -> Result<()> {
+        let args = args![out, partials, slices, columns];
         self.launch("add_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 

@@ -1,6 +1,7 @@
 //! A cheap layer before a linear one. Its output is computed again in backward, or kept.
 
 use super::Linear;
+use super::linear::Between;
 use crate::error::{Error, Result};
 use crate::loss::MicroBatchLoss;
 use crate::parameter::Parameter;
@@ -60,40 +61,72 @@ impl<C: Cheap> Recomputed<C> {
         self.how == Recompute::None && ctx.mode == Mode::Train && is_used
     }
 
+    /// Whether anything of the linear layer is kept: its input, or what is between the matrices of adapters.
+    fn keeps_linear(&self, ctx: ForwardContext) -> bool {
+        self.keeps_inner(ctx) || self.linear.keeps_between()
+    }
+
     /// What both layers keep.
-    fn kept(&self, ctx: ForwardContext, cheap: Kept, linear: Kept) -> Kept {
-        match self.keeps_inner(ctx) {
+    fn kept(&self, ctx: ForwardContext, cheap: Kept, mut linear: Kept) -> Kept {
+        if !self.keeps_inner(ctx) {
+            drop(linear.take_tensors());
+        }
+        match self.keeps_linear(ctx) {
             true => Kept::nested(ctx, [cheap, linear]),
             false => cheap,
         }
     }
 
-    /// The input gradient from the gradient of the linear layer's input, with `onto` added to it, if it is
-    /// given. Also what backward-weight of the cheap layer needs, and the input of the linear layer.
+    /// Backward-input of both layers, with `onto` added to the input gradient, if it is given.
+    fn backward(
+        &mut self,
+        saved: Kept,
+        grad: Tensor,
+        onto: Option<Tensor>,
+    ) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let grad = self.linear.whole_grad(grad)?;
+        let (inner_grad, inner_grads) = self.linear.input_grads(ctx, &grad, true)?;
+        let inner_grad = inner_grad.expect("it is used");
+        if !self.linear.is_trained() {
+            let (input_grad, pending) = self.backward_cheap(saved, inner_grad, onto)?;
+            return Ok((input_grad, Kept::nested(ctx, [pending])));
+        }
+        let (cheap, (inner, inners)) = match self.keeps_linear(ctx) {
+            true => {
+                let [cheap, linear] = saved.into_inner();
+                (cheap, Linear::take_kept(linear))
+            }
+            false => (saved, (None, Between::new())),
+        };
+        let (input_grad, pending, inner) = match (inner, onto) {
+            (Some(inner), onto) => {
+                let (input_grad, pending) = self.backward_cheap(cheap, inner_grad, onto)?;
+                let missing = "its `backward_input` gives no input gradient, which a `Cheap` layer must";
+                let input_grad = input_grad.ok_or_else(|| Error::new(missing).at(self.cheap.name()))?;
+                (input_grad, pending, inner)
+            }
+            (None, Some(onto)) => self.cheap.backward_with_output_onto(cheap, inner_grad, onto)?,
+            (None, None) => self.cheap.backward_with_output(cheap, inner_grad)?,
+        };
+        let linear = self.linear.pending(ctx, inner, grad, [inners, inner_grads])?;
+        Ok((Some(input_grad), Kept::nested(ctx, [pending, linear])))
+    }
+
+    /// Backward-input of the cheap layer, without its output.
     fn backward_cheap(
         &mut self,
         saved: Kept,
         inner_grad: Tensor,
         onto: Option<Tensor>,
-    ) -> Result<(Tensor, Kept, Tensor)> {
-        if !self.keeps_inner(saved.ctx) {
-            return match onto {
-                Some(onto) => self.cheap.backward_with_output_onto(saved, inner_grad, onto),
-                None => self.cheap.backward_with_output(saved, inner_grad),
-            };
-        }
-        let [cheap, linear] = saved.into_inner();
-        let [inner] = linear.into_tensors();
-        let (input_grad, pending) = match onto {
-            Some(onto) => self.cheap.backward_input_onto(cheap, inner_grad, onto)?,
-            None => {
-                let (input_grad, pending) = self.cheap.backward_input(cheap, inner_grad)?;
-                let missing = "its `backward_input` gives no input gradient, which a `Cheap` layer must";
-                let input_grad = input_grad.ok_or_else(|| Error::new(missing).at(self.cheap.name()))?;
-                (input_grad, pending)
+    ) -> Result<(Option<Tensor>, Kept)> {
+        match onto {
+            Some(onto) => {
+                let (input_grad, pending) = self.cheap.backward_input_onto(saved, inner_grad, onto)?;
+                Ok((Some(input_grad), pending))
             }
-        };
-        Ok((input_grad, pending, inner))
+            None => self.cheap.backward_input(saved, inner_grad),
+        }
     }
 }
 
@@ -152,7 +185,9 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         if !self.keeps_inner(ctx) {
-            return self.cheap.forward_again(ctx, input).map_err(|error| error.at(self.cheap.name()));
+            let cheap = self.cheap.forward_again(ctx, input);
+            let cheap = cheap.map_err(|error| error.at(self.cheap.name()))?;
+            return Ok(self.kept(ctx, cheap, Kept::new(ctx, [])));
         }
         let (inner, cheap) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
         Ok(Kept::nested(ctx, [cheap, Kept::new(ctx, [inner])]))
@@ -164,26 +199,12 @@ impl<C: Cheap> Layer for Recomputed<C> {
             let (input_grad, pending) = self.cheap.backward_input(saved, grad)?;
             return Ok((input_grad, Kept::nested(ctx, [pending])));
         }
-        let grad = self.linear.whole_grad(grad)?;
-        let inner_grad = self.linear.input_grad(ctx, &grad)?;
-        if !self.linear.is_trained() {
-            let (input_grad, pending) = self.cheap.backward_input(saved, inner_grad)?;
-            return Ok((input_grad, Kept::nested(ctx, [pending])));
-        }
-        let (input_grad, pending, inner) = self.backward_cheap(saved, inner_grad, None)?;
-        Ok((Some(input_grad), both(ctx, pending, inner, grad)))
+        self.backward(saved, grad, None)
     }
 
     fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
-        let ctx = saved.ctx;
-        let grad = self.linear.whole_grad(grad)?;
-        let inner_grad = self.linear.input_grad(ctx, &grad)?;
-        if !self.linear.is_trained() {
-            let (input_grad, pending) = self.cheap.backward_input_onto(saved, inner_grad, onto)?;
-            return Ok((input_grad, Kept::nested(ctx, [pending])));
-        }
-        let (input_grad, pending, inner) = self.backward_cheap(saved, inner_grad, Some(onto))?;
-        Ok((input_grad, both(ctx, pending, inner, grad)))
+        let (sum, pending) = self.backward(saved, grad, Some(onto))?;
+        Ok((sum.expect("what is added is there"), pending))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -236,9 +257,4 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.cheap.visit_gradients(visit);
         self.linear.visit_gradients(visit);
     }
-}
-
-/// What backward-weight of both layers needs.
-fn both(ctx: ForwardContext, cheap: Kept, inner: Tensor, grad: Tensor) -> Kept {
-    Kept::nested(ctx, [cheap, Kept::new(ctx, [inner, grad])])
 }

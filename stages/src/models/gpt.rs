@@ -110,8 +110,8 @@ impl Gpt {
         let hidden = Division::new(sharding, 4 * dim, &[1])?;
         let norm = LayerNorm::new(&format!("h.{index}.ln_2"), dim).divided(sharding);
         let wide = self.linear(&format!("{name}.c_fc"), [dim, 4 * dim], DEVIATION);
-        let wide = wide.with_divided_outputs(&hidden);
-        let gelu = Gelu::new(&name, GeluForm::Tanh);
+        let mut wide = wide.with_divided_outputs(&hidden);
+        let gelu = Gelu::new(&name, GeluForm::Tanh).after(&mut wide);
         let out = self.linear(&format!("{name}.c_proj"), [4 * dim, dim], self.residual_deviation());
         let out = out.with_divided_inputs(&hidden);
         let mut layers = chain![Recomputed::new(norm, wide), Recomputed::new(gelu, out)];

@@ -83,6 +83,25 @@ impl Kept {
             .unwrap_or_else(|| panic!("the layer kept {count} tensors and asks for {N}"))
     }
 
+    /// Keeps what layers inside keep too.
+    #[must_use]
+    pub(crate) fn with_inner<const N: usize>(self, inner: [Kept; N]) -> Self {
+        let mut list = List::with_room(N);
+        inner.into_iter().for_each(|kept| list.push(kept));
+        Self { inner: list, ..self }
+    }
+
+    /// The layer's own tensors, however many there are.
+    pub(crate) fn take_tensors(&mut self) -> impl ExactSizeIterator<Item = Tensor> {
+        self.tensors.drain(..)
+    }
+
+    /// Like [`Kept::into_tensors`], of a layer that may have put in one more.
+    pub(crate) fn into_tensors_and_one<const N: usize>(mut self) -> ([Tensor; N], Option<Tensor>) {
+        let last = if self.tensors.len() > N { self.tensors.pop() } else { None };
+        (self.into_tensors(), last)
+    }
+
     /// What the layers inside a composite layer keep.
     ///
     /// # Panics

@@ -8,6 +8,7 @@ mod documents;
 
 mod apart;
 mod attention;
+mod bias_sums;
 mod blocks;
 mod choice;
 mod convolution;
@@ -26,3 +27,11 @@ use common::{assert_near, bits, gpu, here, numbers, pass, tensor, train};
 use pipewright_stages::{
     DType, Init, Layer, Part, Place, Sequential, Stage, Tensor, Together, Training, chain,
 };
+
+/// How many kernels this thread launches meanwhile. `None` on a GPU.
+fn launches(work: impl FnOnce()) -> Option<u64> {
+    let count = || emulator::counted("libcuda.so", "pw_launched");
+    let before = count();
+    work();
+    Some(count()? - before?)
+}

@@ -70,14 +70,6 @@ fn a_gradient_added_by_a_norm_gives_the_bits_of_a_sum_apart() {
     }
 }
 
-/// How many kernels this thread launches meanwhile. `None` on a GPU.
-fn launches(work: impl FnOnce()) -> Option<u64> {
-    let count = || emulator::counted("libcuda.so", "pw_launched");
-    let before = count();
-    work();
-    Some(count()? - before?)
-}
-
 #[test]
 fn no_kernel_only_adds_in_a_residual_that_begins_with_a_norm_and_ends_with_a_product() {
     if emulator::start().is_none() {

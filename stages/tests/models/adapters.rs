@@ -5,7 +5,7 @@ use pipewright_stages::layers::{Block, LayerNorm, Layout, Linear, Recomputed, Re
 use pipewright_stages::models::Rules;
 use pipewright_stages::optimizer::StateTensor;
 use pipewright_stages::testing::check_gradients;
-use pipewright_stages::{Lora, Training};
+use pipewright_stages::{Kept, Lora, Recompute, Training};
 use proptest::prelude::*;
 
 use super::*;
@@ -113,6 +113,85 @@ proptest! {
         let (merged, _) = pass(&mut layer, &x, &grad);
         for (one, other) in with_adapters.f32().iter().zip(merged.f32()) {
             assert!((one - other).abs() < 1e-4, "{one} and {other}");
+        }
+    }
+}
+
+/// The gradients of the parameters whose names end so, zeros left out.
+fn gradient_bits(layer: &mut dyn Layer, end: &str) -> Vec<Vec<u32>> {
+    let parameters = layer.parameters().into_iter().filter(|one| one.name().ends_with(end));
+    let bits = |one: &mut Parameter| one.grad.iter().filter(|x| **x != 0.0).map(|x| x.to_bits()).collect();
+    parameters.map(bits).collect()
+}
+
+/// An adapted layer after a norm, and one alone.
+fn adapted_layers(dropout: f32) -> Vec<Box<dyn Layer>> {
+    let alone = || fused(Layout::OutIn, 11, [3, 5, 4]);
+    let mut layers: Vec<Box<dyn Layer>> =
+        vec![Box::new(alone()), Box::new(Recomputed::new(LayerNorm::new("ln", 11), alone()))];
+    for layer in &mut layers {
+        layer.adapt(&mut |target| (target != "fc.k").then_some(lora(3, dropout))).unwrap();
+        shake(layer.as_mut());
+    }
+    layers
+}
+
+#[test]
+fn what_is_between_the_matrices_of_adapters_is_kept_and_used() {
+    let (x, grad) = (tensor("x", &[5, 11]), tensor("dy", &[5, 12]));
+    for (index, (how, dropout)) in
+        [(Recompute::None, 0.0), (Recompute::Cheap, 0.0), (Recompute::Cheap, 0.4)].into_iter().enumerate()
+    {
+        for mut layer in adapted_layers(dropout) {
+            layer.recompute(how);
+            // Clears what is kept of this shape: nothing, then what forward has kept, then the gradients.
+            for cleared in 0..3 {
+                layer.visit_gradients(&mut |parameter| parameter.grad.fill(0.0));
+                let clear = |kept: &mut Kept, from: usize| {
+                    let mut seen = 0;
+                    kept.visit_tensors(&mut |tensor| {
+                        if tensor.dims() == [5, 3] {
+                            if seen >= from {
+                                tensor.f32_mut().fill(0.0);
+                            }
+                            seen += 1;
+                        }
+                    });
+                    seen
+                };
+                let (_, mut kept) = layer.forward(TRAIN, x.clone()).unwrap();
+                assert_eq!(clear(&mut kept, if cleared == 1 { 0 } else { 2 }), 2, "{index}: one for each");
+                let (_, mut pending) = layer.backward_input(kept, grad.clone()).unwrap();
+                assert_eq!(clear(&mut pending, if cleared == 2 { 2 } else { 4 }), 4, "{index}: two for each");
+                layer.backward_weight(pending).unwrap();
+                let [down, up] =
+                    [".lora_a.weight", ".lora_b.weight"].map(|end| gradient_bits(&mut *layer, end));
+                assert_eq!(down.iter().all(Vec::is_empty), cleared == 2, "{index}: from the gradients");
+                assert_eq!(up.iter().all(Vec::is_empty), cleared == 1, "{index}: from what forward kept");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_between_the_matrices_of_adapters_has_the_same_bits_if_it_is_made_again() {
+    let (x, grad) = (tensor("x", &[5, 11]), tensor("dy", &[5, 12]));
+    for how in [Recompute::None, Recompute::Cheap] {
+        for dropout in [0.0, 0.4] {
+            let run = |again: bool, index: usize| {
+                let mut layer = adapted_layers(dropout).swap_remove(index);
+                layer.recompute(how);
+                let kept = match again {
+                    true => layer.forward_again(TRAIN, x.clone()).unwrap(),
+                    false => layer.forward(TRAIN, x.clone()).unwrap().1,
+                };
+                let (input_grad, pending) = layer.backward_input(kept, grad.clone()).unwrap();
+                layer.backward_weight(pending).unwrap();
+                (input_grad, gradient_bits(layer.as_mut(), ""))
+            };
+            for index in 0..2 {
+                assert_eq!(run(true, index), run(false, index), "{how:?}, dropout {dropout}");
+            }
         }
     }
 }

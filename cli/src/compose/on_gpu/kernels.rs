@@ -15,6 +15,8 @@ const FLOAT: usize = 4;
 
 /// The name of all kernels of adapters.
 const ADAPTERS: &str = "adapters";
+/// The name of the kernels that add up columns for biases.
+const BIAS_SUMS: &str = "sums of bias gradients";
 
 /// What a GPU runs in a unit of a model, for one micro-batch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,6 +82,7 @@ pub(super) fn of_units(units: &[Unit<'_>], more: More, rows: Rows) -> Vec<UnitKe
             drops: false,
             left: unit.parameters,
             norm: None,
+            bias_sums: None,
             branch: 0,
             more,
         };
@@ -107,6 +110,8 @@ struct Builder<'a> {
     left: Option<&'a [ParameterContents]>,
     /// A norm that runs again in the backward-weight of the product after it.
     norm: Option<Kernel>,
+    /// Where in backward-weight the sums for the bias of the last product are.
+    bias_sums: Option<usize>,
     /// How many kernels were in forward before this branch of a block.
     branch: usize,
     more: More,
@@ -123,7 +128,10 @@ impl Builder<'_> {
             Part::Attention(heads, seen) => self.attention(heads, seen.min(self.rows.seq)),
             Part::Linear(sizes, _, bias) => self.linear(sizes, bias),
             Part::Scores(sizes, tied) => self.scores(sizes, tied),
-            Part::Gelu => self.activation("gelu", [width; 2]),
+            Part::Gelu => {
+                self.make_bias_sums();
+                self.activation("gelu", [width; 2]);
+            }
             Part::Gated => self.activation("gate", [width, width / 2]),
             Part::Dropout => {
                 self.in_place("dropout", width);
@@ -204,8 +212,9 @@ impl Builder<'_> {
             unit.backward_weight.push(product);
             unit.weights += inputs * outputs;
         }
+        self.bias_sums = adds_bias.then_some(self.kernels.backward_weight.len());
         if adds_bias {
-            let sums = self.bytes("sums of bias gradients", HALF * outputs, 2);
+            let sums = self.bytes(BIAS_SUMS, HALF * outputs, 2);
             self.kernels.backward_weight.push(sums);
             self.kernels.weights += outputs;
         }
@@ -222,17 +231,31 @@ impl Builder<'_> {
         // The second product adds to the output.
         let forward = [kernel(inputs + rank), kernel(rank + 2 * outputs)];
         let backward_input = [kernel(outputs + rank), kernel(rank + 2 * inputs)];
-        // What is between the matrices, and its gradient, are computed again.
-        let backward_weight = [inputs, outputs, outputs, inputs].map(|numbers| kernel(numbers + rank));
+        // What is between the matrices, and its gradient, are there already.
+        let backward_weight = [outputs, inputs].map(|numbers| kernel(numbers + rank));
         // Dropout copies the input, also for the gradients. The input gradient is added after it.
         let dropped = kernel(2 * inputs);
-        let [once, apart] = if self.more.drops_in_adapters { [1, 2] } else { [0, 0] };
+        let once = self.adapter_forwards() - forward.len();
+        let apart = 2 * once;
         self.kernels.forward.extend(std::iter::repeat_n(dropped, once));
         self.kernels.backward_input.extend(std::iter::repeat_n(dropped, apart));
         self.kernels.backward_weight.extend(std::iter::repeat_n(dropped, once));
         self.kernels.forward.extend(forward);
         self.kernels.backward_input.extend(backward_input);
         self.kernels.backward_weight.extend(backward_weight);
+    }
+
+    /// How many kernels the forward of an adapter has: two products, and dropout if there is such.
+    fn adapter_forwards(&self) -> usize {
+        if self.more.drops_in_adapters { 3 } else { 2 }
+    }
+
+    /// The activation after a product makes the sums for its bias, of slices of the rows. What is left is to
+    /// add these up.
+    fn make_bias_sums(&mut self) {
+        if let Some(index) = self.bias_sums.take() {
+            self.kernels.backward_weight[index] = self.bytes(BIAS_SUMS, 0, 1);
+        }
     }
 
     /// An activation that makes rows of `after` numbers from rows of `before`. Backward reads the rows before
@@ -263,11 +286,16 @@ impl Builder<'_> {
         };
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(read);
-        let branch = self.kernels.forward[self.branch..].iter();
-        let last = branch.clone().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
+        let branch = &self.kernels.forward[self.branch..];
+        let last = branch.iter().rposition(|kernel| matches!(kernel.work, Work::Product { .. }));
         if self.more.how == Recompute::Selective {
-            let again: Vec<Kernel> = branch.take(last.unwrap_or(0)).copied().collect();
-            self.kernels.backward_input.extend(again);
+            let (again, end) = branch.split_at(last.unwrap_or(0));
+            // Of the last product's adapters, all but the product that adds to the output.
+            let of_adapters: Vec<Kernel> =
+                end.iter().filter(|kernel| kernel.name == ADAPTERS).copied().collect();
+            let inner = of_adapters.chunks(self.adapter_forwards()).flat_map(|kernels| kernels.split_last());
+            let again = again.iter().chain(inner.flat_map(|(_, inner)| inner));
+            self.kernels.backward_input.extend(again.copied());
         }
         self.branch = self.kernels.forward.len();
     }

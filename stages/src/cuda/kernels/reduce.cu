@@ -25,27 +25,45 @@ extern "C" __global__ void __launch_bounds__(1024)
     sum_rows<true>(out, in, rows, columns);
 }
 
-// partials[gridDim.y, columns] = the sums of in[rows, columns] over slices of `slice` rows. A block of 8
-// warps has 256 columns. A thread has eight columns, and a warp every eighth row.
+// The columns and rows that a thread of a block of 8 warps adds up, of a slice of `slice` rows. A block has
+// 256 columns. A thread has eight, and a warp every eighth row.
+struct SumOfColumns {
+    unsigned column, count;
+    u64 row, end;
+    float sum[8] = {};
+
+    SumOfColumns(u64 rows, unsigned columns, unsigned slice) {
+        column = blockIdx.x * 256 + lane() * 8;
+        count = some_of_8(column, columns);
+        u64 first = (u64)blockIdx.y * slice;
+        row = first + warp();
+        end = first + slice < rows ? first + slice : rows;
+    }
+
+    // partials[gridDim.y, columns] = the sums of all warps. All threads of the block must call it, once.
+    void store(float* partials, unsigned columns) {
+        __shared__ float sums[8][8][32];
+        for (int i = 0; i < 8; ++i) sums[warp()][i][lane()] = sum[i];
+        __syncthreads();
+        if (warp() > 0) return;
+        for (int i = 0; i < 8; ++i)
+            for (int other = 1; other < 8; ++other) sum[i] += sums[other][i][lane()];
+        store_some(partials + (u64)blockIdx.y * columns + column, count, false, sum);
+    }
+};
+
+// partials[gridDim.y, columns] = the sums of in[rows, columns] over slices of `slice` rows.
 template <class T>
 void column_sums(float* partials, const T* in, u64 rows, unsigned columns, unsigned slice) {
-    __shared__ float sums[8][8][32];
-    unsigned column = blockIdx.x * 256 + lane() * 8, count = some_of_8(column, columns);
+    SumOfColumns sums(rows, columns, slice);
     bool whole = columns % 8 == 0 && is_aligned(in);
-    u64 first = (u64)blockIdx.y * slice, end = first + slice < rows ? first + slice : rows;
-    float sum[8] = {};
 #pragma unroll 4
-    for (u64 row = first + warp(); row < end; row += 8) {
+    for (u64 row = sums.row; row < sums.end; row += 8) {
         float x[8];
-        load_some(in + row * columns + column, count, whole, x);
-        for (int i = 0; i < 8; ++i) sum[i] += x[i];
+        load_some(in + row * columns + sums.column, sums.count, whole, x);
+        for (int i = 0; i < 8; ++i) sums.sum[i] += x[i];
     }
-    for (int i = 0; i < 8; ++i) sums[warp()][i][lane()] = sum[i];
-    __syncthreads();
-    if (warp() > 0) return;
-    for (int i = 0; i < 8; ++i)
-        for (int other = 1; other < 8; ++other) sum[i] += sums[other][i][lane()];
-    store_some(partials + (u64)blockIdx.y * columns + column, count, false, sum);
+    sums.store(partials, columns);
 }
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(256)                                                \

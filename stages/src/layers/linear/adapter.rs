@@ -93,20 +93,40 @@ impl Adapter {
         Some(shards.team.clone())
     }
 
-    /// Adds the adapter's part to the output. `input` has all rows, or some from row `first` on.
+    /// Whether what is between the matrices, and its gradient, are kept until backward-weight. They are
+    /// narrow. Several shards make them again there: each has only its part of the one or the other.
+    pub(super) fn keeps_between(&self) -> bool {
+        self.shards.is_none()
+    }
+
+    /// Adds the adapter's part to the output. Gives what is between the matrices. `input` has all rows, or
+    /// some from row `first` on.
     pub(crate) fn forward(
         &mut self,
         ctx: ForwardContext,
         first: usize,
         output: &mut Tensor,
         input: &Tensor,
-    ) -> Result<()> {
+    ) -> Result<Tensor> {
         let input = self.dropped_from(ctx, first, input.clone())?;
-        let inner = match self.team_of(Side::Inputs) {
-            Some(team) => team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?,
-            None => self.down.forward(&input, None)?,
-        };
-        self.add_output(output, &inner)
+        let inner = self.inner(&input)?;
+        self.add_output(output, &inner)?;
+        Ok(inner)
+    }
+
+    /// What is between the matrices, for all rows of the input.
+    pub(super) fn inner_of(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
+        let input = self.dropped_from(ctx, 0, input.clone())?;
+        self.inner(&input)
+    }
+
+    /// What is between the matrices, from the input after dropout: of all rows, or, if inputs are divided, of
+    /// this shard's.
+    fn inner(&mut self, input: &Tensor) -> Result<Tensor> {
+        match self.team_of(Side::Inputs) {
+            Some(team) => team.sum_in(input.dtype(), &self.down.forward_part(input)?, None),
+            None => self.down.forward(input, None),
+        }
     }
 
     /// Adds to the output what follows from what is between the matrices.
@@ -172,16 +192,20 @@ impl Adapter {
         output.add_columns(self.columns.clone(), &more, self.scale)
     }
 
-    /// Adds the adapter's part to the input gradient.
+    /// Adds the adapter's part to the input gradient, if there is such. Gives the gradient of what is between
+    /// the matrices.
     pub(crate) fn backward_input(
         &mut self,
         ctx: ForwardContext,
-        input_grad: &mut Tensor,
+        input_grad: Option<&mut Tensor>,
         grad: &Tensor,
-    ) -> Result<()> {
+    ) -> Result<Tensor> {
         let own = self.own_grad(grad)?;
         let inner_grad = self.inner_grad(&own)?;
-        self.add_input_grad(ctx, input_grad, &inner_grad)
+        if let Some(input_grad) = input_grad {
+            self.add_input_grad(ctx, input_grad, &inner_grad)?;
+        }
+        Ok(inner_grad)
     }
 
     /// Adds to the input gradient what follows from the gradient of what is between the matrices.
@@ -201,42 +225,42 @@ impl Adapter {
         input_grad.add_columns(all, &more, 1.0)
     }
 
-    /// Adds the gradients of both matrices. What is between them is computed again: it is narrow.
+    /// Adds the gradients of both matrices. `between`: what is between them, and its gradient, if these are
+    /// kept.
     pub(crate) fn backward_weight(
         &mut self,
         ctx: ForwardContext,
         input: &Tensor,
         grad: &Tensor,
+        between: Option<[Tensor; 2]>,
     ) -> Result<()> {
         let (input, all) = (self.dropped_from(ctx, 0, input.clone())?, grad.shape().rows());
-        let inner = match self.team_of(Side::Inputs) {
-            Some(team) => {
-                team.gather(&team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?)?
-            }
-            None => self.down.forward(&input, None)?,
-        };
         let own = self.own_grad(grad)?;
-        let mut inner_grad = self.inner_grad(&own)?;
-        if let Some(team) = self.team_of(Side::Outputs) {
-            inner_grad = team.gather(&inner_grad)?;
-        }
+        let [inner, inner_grad] = match between {
+            Some(between) => between,
+            None => self.between_again(&input, &own)?,
+        };
         self.add_up_grad(&inner, &own, all)?;
         self.down.add_grad(&input, &inner_grad, all)
     }
 
-    /// Backward of some rows, which begin at row `first` of `all`: adds the second matrix's gradient, and
-    /// gives the gradient of what is between the matrices. With several shards that is a part, in `f32`.
-    pub(super) fn backward_some(
-        &mut self,
-        ctx: ForwardContext,
-        (first, all): (usize, usize),
-        rows: &Tensor,
-        grad: &Tensor,
-    ) -> Result<Tensor> {
-        let rows = self.dropped_from(ctx, first, rows.clone())?;
-        let inner = self.down.forward(&rows, None)?;
+    /// What is between the matrices and its gradient, of all rows, from the input after dropout and
+    /// [`Adapter::own_grad`].
+    fn between_again(&mut self, input: &Tensor, own: &Tensor) -> Result<[Tensor; 2]> {
+        let mut between = [self.inner(input)?, self.inner_grad(own)?];
+        for (tensor, side) in between.iter_mut().zip([Side::Inputs, Side::Outputs]) {
+            if let Some(team) = self.team_of(side) {
+                *tensor = team.gather(tensor)?;
+            }
+        }
+        Ok(between)
+    }
+
+    /// Backward of some rows of `all`, from what is between the matrices: adds the second matrix's gradient,
+    /// and gives the gradient of what is between the matrices. With several shards that is a part, in `f32`.
+    pub(super) fn backward_some(&mut self, all: usize, inner: &Tensor, grad: &Tensor) -> Result<Tensor> {
         let own = self.own_grad(grad)?;
-        self.add_up_grad(&inner, &own, all)?;
+        self.add_up_grad(inner, &own, all)?;
         match self.team_of(Side::Outputs) {
             Some(_) => self.up.input_grad_part(&own),
             None => self.inner_grad(&own),

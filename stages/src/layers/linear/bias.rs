@@ -4,6 +4,7 @@ use super::groups_on_gpu::{Apart, Matrix, width};
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::real::in_format;
 use crate::cuda::Gpu;
+use crate::cuda::launch::kernel;
 use crate::device::DType;
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -31,8 +32,17 @@ pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor, apart: Option<&
     Ok(())
 }
 
+/// Adds sums that a kernel has made already, of slices of the gradient's rows.
+pub(crate) fn add_sums(bias: &mut Parameter, sums: &Tensor) -> Result<()> {
+    let gpu = sums.gpu()?.expect("only a GPU makes sums for a bias");
+    gpu.add_slices(bias.weights().grad(), sums.at(), [sums.shape().rows(), sums.shape().last()])
+}
+
 /// Adds the sum of all rows to a row.
 fn add_columns(gpu: &Gpu, sums: Matrix, of: Matrix) -> Result<()> {
-    let scratch = gpu.memory_of(gpu.column_sums_scratch(of.rows, of.columns))?;
-    gpu.add_column_sums(of.dtype, sums.at, of.at, of.rows, of.columns, scratch.at())
+    let slices = gpu.slices(of.rows, of.columns);
+    let partials = gpu.memory_of(slices * of.columns * size_of::<f32>())?;
+    let kernel = kernel!(of.dtype, "column_sums");
+    gpu.sum_slices(kernel, partials.at(), [of.at], [of.rows, of.columns])?;
+    gpu.add_slices(sums.at, partials.at(), [slices, of.columns])
 }

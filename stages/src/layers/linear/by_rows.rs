@@ -1,10 +1,8 @@
 //! The last linear layer of a model: some rows at a time go forward, through the loss, and back.
 
-use smallvec::SmallVec;
-
-use super::Linear;
 use super::divided::Side;
 use super::operands::Layout;
+use super::{Between, Linear};
 use crate::device::Device;
 use crate::error::Result;
 use crate::loss::MicroBatchLoss;
@@ -73,7 +71,7 @@ impl Linear {
         let mut input_grad =
             (trains && self.input_gradient).then(|| room(input.shape().last())).transpose()?;
         let ranks = self.adapters.iter().filter(|_| trains).map(|adapter| room(adapter.rank()));
-        let mut inner_grads: SmallVec<[Tensor; 1]> = ranks.collect::<Result<_>>()?;
+        let mut inner_grads: Between = ranks.collect::<Result<_>>()?;
         for first in (0..all).step_by(most) {
             let range = first..all.min(first + most);
             let rows = input.rows(range.clone())?;
@@ -81,9 +79,9 @@ impl Linear {
                 (Some(gpu), Some(width)) => self.matrix.forward_wider(&gpu, &rows, [width, most.min(all)])?,
                 _ => self.matrix.forward_with_room(&rows, self.bias.as_ref(), most.min(all))?,
             };
-            for adapter in &mut self.adapters {
-                adapter.forward(ctx, range.start, &mut output, &rows)?;
-            }
+            let adapters = self.adapters.iter_mut();
+            let inners = adapters.map(|adapter| adapter.forward(ctx, range.start, &mut output, &rows));
+            let inners = inners.collect::<Result<Between>>()?;
             let Some(grad) = loss.take_rows(range.clone(), [all, columns], output)? else { continue };
             if let Some(input_grad) = &mut input_grad {
                 let some = match &team {
@@ -92,9 +90,10 @@ impl Linear {
                 };
                 input_grad.put_rows(range.clone(), &some)?;
             }
-            self.add_gradients(&rows, &grad, all)?;
-            for (adapter, inner_grads) in self.adapters.iter_mut().zip(&mut inner_grads) {
-                let some = adapter.backward_some(ctx, (range.start, all), &rows, &grad)?;
+            self.add_gradients(&rows, &grad, None, all)?;
+            let adapters = self.adapters.iter_mut().zip(&inners);
+            for ((adapter, inner), inner_grads) in adapters.zip(&mut inner_grads) {
+                let some = adapter.backward_some(all, inner, &grad)?;
                 inner_grads.put_rows(range.clone(), &some)?;
             }
         }

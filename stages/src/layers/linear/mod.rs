@@ -3,6 +3,7 @@
 pub(crate) mod adapter;
 pub(crate) mod bias;
 pub(crate) mod by_rows;
+pub(crate) mod column_sums;
 pub(crate) mod columns_on_gpu;
 pub(crate) mod divided;
 pub(crate) mod groups_on_gpu;
@@ -12,9 +13,12 @@ pub(crate) mod weight_matrix;
 use std::borrow::Cow;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
-use crate::layers::linear::bias::add_bias_grad;
+use crate::layers::linear::bias::{add_bias_grad, add_sums};
+use crate::layers::linear::column_sums::ColumnSums;
 use crate::layers::linear::divided::{Divided, Side};
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
@@ -61,9 +65,15 @@ pub struct Linear {
     parts: Vec<(String, Range<usize>)>,
     adapters: Vec<Adapter>,
     divided: Option<Divided>,
+    /// Who makes the sums for the bias, if the layer after this one can.
+    sums: Option<ColumnSums>,
     /// Whether it is the head of a model, and [deferred](Layer::defer_head).
     is_deferred: bool,
 }
+
+/// What is between the two matrices of each adapter of a layer, or the gradients of that. None, if it is not
+/// kept.
+pub(crate) type Between = SmallVec<[Tensor; 3]>;
 
 impl Linear {
     /// A layer whose weights start as `init` says, with random numbers from `seed`, and whose bias starts at
@@ -79,6 +89,7 @@ impl Linear {
             parts: vec![(name.to_owned(), 0..outputs)],
             adapters: Vec::new(),
             divided: None,
+            sums: None,
             is_deferred: false,
         };
         layer.with_bias(Init::Zeros)
@@ -205,6 +216,22 @@ impl Linear {
         self
     }
 
+    /// The sums for its bias. The layer after it makes them: no other layer may be between the two.
+    pub(crate) fn sums(&mut self) -> ColumnSums {
+        self.sums.get_or_insert_default().clone()
+    }
+
+    /// Says whether sums for the bias are used: if it is trained, and the gradient is not gathered or cut
+    /// before its columns are added up.
+    fn ask_for_sums(&self) {
+        if let Some(sums) = &self.sums {
+            let is_trained = self.bias.as_ref().is_some_and(|bias| !bias.is_frozen());
+            let is_whole =
+                self.team_of(Side::Inputs).is_none() && self.matrix.apart_at(Side::Outputs).is_none();
+            sums.set_used(is_trained && is_whole);
+        }
+    }
+
     /// The shards that the outputs, or the inputs, are divided among, if there are several.
     fn team_of(&self, side: Side) -> Option<&Team> {
         self.divided.as_ref()?.team_of(side)
@@ -238,31 +265,109 @@ impl Linear {
         bias || !self.adapters.is_empty() || !self.matrix.parameter().is_frozen()
     }
 
+    /// Whether backward-weight of its adapters gets what is between their matrices.
+    pub(crate) fn keeps_between(&self) -> bool {
+        !self.is_deferred && self.adapters.first().is_some_and(Adapter::keeps_between)
+    }
+
+    /// Adds what the adapters add to the output of the rows. Gives what is between their matrices, if that is
+    /// kept.
+    fn add_adapters(&mut self, ctx: ForwardContext, output: &mut Tensor, rows: &Tensor) -> Result<Between> {
+        let mut inners = Between::new();
+        for adapter in &mut self.adapters {
+            let inner = adapter.forward(ctx, 0, output, rows)?;
+            inners.extend(adapter.keeps_between().then_some(inner));
+        }
+        Ok(inners)
+    }
+
     /// The input gradient for this output gradient.
     pub(crate) fn input_grad(&mut self, ctx: ForwardContext, grad: &Tensor) -> Result<Tensor> {
-        let mut input_grad = match self.team_of(Side::Outputs).cloned() {
-            Some(team) => team.sum_in(grad.dtype(), &self.matrix.input_grad_part(grad)?, None)?,
-            None => self.matrix.input_grad(grad)?,
+        Ok(self.input_grads(ctx, grad, true)?.0.expect("it is used"))
+    }
+
+    /// The input gradient for this output gradient, if it `is_used`. Also the gradients of what is between
+    /// the matrices of adapters, if these are kept.
+    pub(crate) fn input_grads(
+        &mut self,
+        ctx: ForwardContext,
+        grad: &Tensor,
+        is_used: bool,
+    ) -> Result<(Option<Tensor>, Between)> {
+        let mut input_grad = match self.team_of(Side::Outputs).filter(|_| is_used).cloned() {
+            Some(team) => Some(team.sum_in(grad.dtype(), &self.matrix.input_grad_part(grad)?, None)?),
+            None => is_used.then(|| self.matrix.input_grad(grad)).transpose()?,
         };
+        let mut inner_grads = Between::new();
         for adapter in &mut self.adapters {
-            adapter.backward_input(ctx, &mut input_grad, grad)?;
+            if is_used || adapter.keeps_between() {
+                let inner_grad = adapter.backward_input(ctx, input_grad.as_mut(), grad)?;
+                inner_grads.extend(adapter.keeps_between().then_some(inner_grad));
+            }
         }
-        Ok(input_grad)
+        Ok((input_grad, inner_grads))
     }
 
-    /// Adds the gradients of weights and bias, from some rows of a micro-batch of `all` rows.
-    fn add_gradients(&mut self, rows: &Tensor, grad: &Tensor, all: usize) -> Result<()> {
+    /// Adds the gradients of weights and bias, from some rows of a micro-batch of `all` rows. `sums`: of the
+    /// gradient's columns, if they are there.
+    fn add_gradients(
+        &mut self,
+        rows: &Tensor,
+        grad: &Tensor,
+        sums: Option<Tensor>,
+        all: usize,
+    ) -> Result<()> {
         self.matrix.add_grad(rows, grad, all)?;
-        match self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
-            Some(bias) => add_bias_grad(bias, grad, self.matrix.apart_at(Side::Outputs)),
-            None => Ok(()),
+        match (self.bias.as_mut().filter(|bias| !bias.is_frozen()), sums) {
+            (Some(bias), Some(sums)) => add_sums(bias, &sums),
+            (Some(bias), None) => add_bias_grad(bias, grad, self.matrix.apart_at(Side::Outputs)),
+            (None, _) => Ok(()),
         }
     }
 
-    /// What forward keeps.
-    fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
-        Kept::new(ctx, self.is_trained().then_some(input))
+    /// What backward-weight needs: the input, the output's gradient, and the sums of that, if they are there.
+    /// Also what is between the matrices of adapters, and its gradients. If forward has not kept the former,
+    /// it is made again.
+    pub(crate) fn pending(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        grad: Tensor,
+        [mut inners, inner_grads]: [Between; 2],
+    ) -> Result<Kept> {
+        if self.keeps_between() && inners.is_empty() {
+            let adapters = self.adapters.iter_mut();
+            inners = adapters.map(|adapter| adapter.inner_of(ctx, &input)).collect::<Result<_>>()?;
+        }
+        let sums = self.sums.as_ref().and_then(|sums| sums.take_of(&grad));
+        let kept = Kept::new(ctx, [input, grad].into_iter().chain(sums));
+        Ok(match inners.is_empty() {
+            true => kept,
+            false => kept.with_inner([inners, inner_grads].map(|tensors| Kept::new(ctx, tensors))),
+        })
     }
+
+    /// What forward keeps: the input, and what is between the matrices of adapters.
+    fn kept(&self, ctx: ForwardContext, input: Tensor, inners: Between) -> Kept {
+        let kept = Kept::new(ctx, self.is_trained().then_some(input));
+        match inners.is_empty() {
+            true => kept,
+            false => kept.with_inner([Kept::new(ctx, inners)]),
+        }
+    }
+
+    /// Takes apart what forward keeps: the input, which may be missing, and what adapters keep.
+    pub(crate) fn take_kept(mut saved: Kept) -> (Option<Tensor>, Between) {
+        let [inners, _] = take_between(&mut saved);
+        let input = saved.take_tensors().next();
+        (input, inners)
+    }
+}
+
+/// Takes what is between the matrices of adapters, and its gradients.
+fn take_between(kept: &mut Kept) -> [Between; 2] {
+    let mut lists = kept.take_inner().map(|mut list| list.take_tensors().collect());
+    std::array::from_fn(|_| lists.next().unwrap_or_default())
 }
 
 impl Layer for Linear {
@@ -291,6 +396,7 @@ impl Layer for Linear {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
+        self.ask_for_sums();
         let rows = self.whole_input(&input)?;
         let mut output = match self.team_of(Side::Inputs).cloned() {
             Some(team) => {
@@ -299,11 +405,9 @@ impl Layer for Linear {
             }
             None => self.matrix.forward(&rows, self.bias.as_ref())?,
         };
-        for adapter in &mut self.adapters {
-            adapter.forward(ctx, 0, &mut output, &rows)?;
-        }
+        let inners = self.add_adapters(ctx, &mut output, &rows)?;
         drop(rows);
-        Ok((output, self.kept(ctx, input)))
+        Ok((output, self.kept(ctx, input, inners)))
     }
 
     fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
@@ -314,11 +418,10 @@ impl Layer for Linear {
             return Ok((output_onto(output, &onto)?, kept));
         };
         check_added(&self.output_shape(input.shape())?, &onto)?;
+        self.ask_for_sums();
         let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto), 0)?;
-        for adapter in &mut self.adapters {
-            adapter.forward(ctx, 0, &mut output, &input)?;
-        }
-        Ok((output, self.kept(ctx, input)))
+        let inners = self.add_adapters(ctx, &mut output, &input)?;
+        Ok((output, self.kept(ctx, input, inners)))
     }
 
     fn defer_head(&mut self, rows: usize) -> usize {
@@ -359,7 +462,7 @@ impl Layer for Linear {
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         match self.is_deferred {
             true => Ok(Kept::new(ctx, [])),
-            false => Ok(self.kept(ctx, input)),
+            false => Ok(self.kept(ctx, input, Between::new())),
         }
     }
 
@@ -377,27 +480,30 @@ impl Layer for Linear {
             return Ok((self.input_gradient.then_some(grad), Kept::new(ctx, [])));
         }
         let grad = self.whole_grad(grad)?;
-        let input_grad = match self.input_gradient {
-            true => Some(self.input_grad(ctx, &grad)?),
-            false => None,
-        };
+        let (input_grad, inner_grads) = self.input_grads(ctx, &grad, self.input_gradient)?;
         if !self.is_trained() {
             return Ok((input_grad, Kept::new(ctx, [])));
         }
-        let [input] = saved.into_tensors();
-        Ok((input_grad, Kept::new(ctx, [input, grad])))
+        let (input, inners) = Self::take_kept(saved);
+        let input = input.expect("forward keeps the input of a layer that is trained");
+        Ok((input_grad, self.pending(ctx, input, grad, [inners, inner_grads])?))
     }
 
-    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+    fn backward_weight(&mut self, mut pending: Kept) -> Result<()> {
         if !self.is_trained() || self.is_deferred {
             return Ok(());
         }
         let ctx = pending.ctx;
-        let [input, grad] = pending.into_tensors();
+        let [inners, inner_grads] = take_between(&mut pending);
+        let ([input, grad], sums) = pending.into_tensors_and_one();
         let input = self.whole_input(&input)?.into_owned();
-        self.add_gradients(&input, &grad, input.shape().rows())?;
+        self.add_gradients(&input, &grad, sums, input.shape().rows())?;
+        let mut between = inners.into_iter().zip(inner_grads);
         let mut adapters = self.adapters.iter_mut();
-        adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
+        adapters.try_for_each(|adapter| {
+            let between = between.next().map(|(inner, inner_grad)| [inner, inner_grad]);
+            adapter.backward_weight(ctx, &input, &grad, between)
+        })
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

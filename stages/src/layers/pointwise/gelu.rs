@@ -7,7 +7,8 @@ use crate::cpu::real::{Real, in_format};
 use crate::cuda::launch::kernel;
 use crate::device::DType;
 use crate::error::Result;
-use crate::layers::Cheap;
+use crate::layers::linear::column_sums::ColumnSums;
+use crate::layers::{Cheap, Linear};
 use crate::stage::kept::Kept;
 use crate::tensor::Tensor;
 
@@ -26,12 +27,21 @@ pub enum GeluForm {
 pub struct Gelu {
     name: String,
     form: GeluForm,
+    /// Where the sums for the bias of the layer before go.
+    sums: Option<ColumnSums>,
 }
 
 impl Gelu {
     /// A layer of this name and form.
     pub fn new(name: &str, form: GeluForm) -> Self {
-        Self { name: name.to_owned(), form }
+        Self { name: name.to_owned(), form, sums: None }
+    }
+
+    /// The same layer right after a linear one, whose sums for its bias it makes in backward: see
+    /// [`ColumnSums`]. Only the form by tanh does.
+    #[must_use]
+    pub(crate) fn after(self, linear: &mut Linear) -> Self {
+        Self { sums: Some(linear.sums()), ..self }
     }
 }
 
@@ -53,6 +63,13 @@ impl Pointwise for Gelu {
             GeluForm::Exact => [kernel!(dtype, "gelu_exact_forward"), kernel!(dtype, "gelu_exact_backward")],
         })
     }
+
+    fn sums(&self, dtype: DType) -> Option<(&ColumnSums, &'static str)> {
+        match self.form {
+            GeluForm::Tanh => Some((self.sums.as_ref()?, kernel!(dtype, "gelu_tanh_backward_sums"))),
+            GeluForm::Exact => None,
+        }
+    }
 }
 
 impl Cheap for Gelu {
@@ -62,6 +79,11 @@ impl Cheap for Gelu {
         match grad.gpu()? {
             Some(gpu) => {
                 let (dtype, count) = (grad.dtype(), grad.shape().count());
+                if let Some((sums, _)) = self.sums(dtype).filter(|(sums, _)| sums.are_used()) {
+                    let kernel = kernel!(dtype, "gelu_tanh_backward_and_forward_sums");
+                    sums.make(&gpu, kernel, &mut grad, tensor.at_mut(&gpu)?)?;
+                    return Ok((grad, Kept::new(ctx, []), tensor));
+                }
                 let kernel = match self.form {
                     GeluForm::Tanh => kernel!(dtype, "gelu_tanh_backward_and_forward"),
                     GeluForm::Exact => kernel!(dtype, "gelu_exact_backward_and_forward"),

@@ -84,6 +84,67 @@ F32_AND_BF16(MAKE)
 #undef MAKE
 #undef MAKE_FORM
 
+// ---- The same, of the output of a linear layer, with the sums for its bias ----
+
+// Turns a gradient into the one before the activation, adds it to the sums as it is stored, and turns the
+// input into the output.
+template <class Form, class T> void go_back(float (&g)[8], float (&x)[8], float (&sum)[8]) {
+    for (int i = 0; i < 8; ++i) {
+        Activated f = Form::at(x[i]);
+        g[i] = __fmul_rn(g[i], f.derivative);  // Rounded, as in memory: not fused with the sum.
+        x[i] = f.value;
+        sum[i] += rounded<T>(g[i]);
+    }
+}
+
+// As NAME_backward, and with AGAIN as NAME_backward_and_forward, of rows[rows, columns]. Also
+// partials[gridDim.y, columns] = the column_sums of the new gradient, with the same bits.
+template <class Form, bool AGAIN, class T, class In>
+void backward_sums(float* partials, T* grad, In* input, u64 rows, unsigned columns, unsigned slice) {
+    SumOfColumns sums(rows, columns, slice);
+    auto store = [&](u64 first, bool whole, const float (&g)[8], const float (&x)[8]) {
+        store_some(grad + first, sums.count, whole, g);
+        if constexpr (AGAIN) store_some(input + first, sums.count, whole, x);
+    };
+    bool whole = columns % 8 == 0 && is_aligned(grad) && is_aligned(input);
+    u64 row = sums.row;
+    // Two rows are read before one is written.
+    for (; whole && sums.count > 0 && row + 8 < sums.end; row += 16) {
+        u64 first = row * columns + sums.column, second = first + 8 * (u64)columns;
+        float g[8], x[8], next_g[8], next_x[8];
+        load_all(grad + first, g);
+        load_all(input + first, x);
+        load_all(grad + second, next_g);
+        load_all(input + second, next_x);
+        go_back<Form, T>(g, x, sums.sum);
+        store(first, true, g, x);
+        go_back<Form, T>(next_g, next_x, sums.sum);
+        store(second, true, next_g, next_x);
+    }
+    for (; row < sums.end; row += 8) {
+        u64 first = row * columns + sums.column;
+        float g[8], x[8];
+        load_some(grad + first, sums.count, whole, g);
+        load_some(input + first, sums.count, whole, x);
+        go_back<Form, T>(g, x, sums.sum);
+        store(first, whole, g, x);
+    }
+    sums.store(partials, columns);
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gelu_tanh_backward_sums##SUFFIX(float* partials, T* grad, const T* input, u64 rows,          \
+                                        unsigned columns, unsigned slice) {                          \
+        backward_sums<TanhForm<T>, false>(partials, grad, input, rows, columns, slice);              \
+    }                                                                                                \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gelu_tanh_backward_and_forward_sums##SUFFIX(float* partials, T* grad, T* input, u64 rows,    \
+                                                    unsigned columns, unsigned slice) {              \
+        backward_sums<TanhForm<T>, true>(partials, grad, input, rows, columns, slice);               \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
 // ---- ReLU: its derivative is found from the output ----
 
 // Sets negative numbers of numbers[count] to zero. NaN stays.

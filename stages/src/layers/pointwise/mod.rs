@@ -9,6 +9,7 @@ pub(crate) mod tanh;
 use crate::cpu::real::{Real, in_format};
 use crate::device::DType;
 use crate::error::{Result, check_numbers};
+use crate::layers::linear::column_sums::ColumnSums;
 use crate::shape::Shape;
 use crate::shards::Team;
 use crate::stage::ForwardContext;
@@ -28,6 +29,12 @@ pub(crate) trait Pointwise: std::fmt::Debug + 'static {
 
     /// The kernels of forward and backward. `None` if it runs on the CPU only, in `f32`.
     fn on_gpu(&self, _dtype: DType) -> Option<[&'static str; 2]> {
+        None
+    }
+
+    /// Where the sums for the bias of the layer before go, if a GPU makes them, and the kernel of a backward
+    /// that makes them too.
+    fn sums(&self, _dtype: DType) -> Option<(&ColumnSums, &'static str)> {
         None
     }
 }
@@ -72,11 +79,14 @@ impl<P: Pointwise> Layer for P {
         let ctx = saved.ctx;
         let [kept] = saved.into_tensors();
         match grad.gpu()? {
-            Some(gpu) => {
-                let [_, kernel] = kernels(self, grad.dtype());
-                let count = grad.shape().count();
-                gpu.each(kernel, [grad.at_mut(&gpu)?, kept.at()], count)?;
-            }
+            Some(gpu) => match self.sums(grad.dtype()).filter(|(sums, _)| sums.are_used()) {
+                Some((sums, kernel)) => sums.make(&gpu, kernel, &mut grad, kept.at())?,
+                None => {
+                    let [_, kernel] = kernels(self, grad.dtype());
+                    let count = grad.shape().count();
+                    gpu.each(kernel, [grad.at_mut(&gpu)?, kept.at()], count)?;
+                }
+            },
             None => in_format!(grad.dtype(), N => match self.on_cpu::<N>() {
                 Loops::OfInput(_, backward) | Loops::OfOutput(_, backward) => {
                     backward(grad.numbers_mut(), kept.numbers());
