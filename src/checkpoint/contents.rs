@@ -117,12 +117,11 @@ impl Contents {
         match (is_elsewhere, self.elsewhere.contains_key(name), self.tensors.contains_key(name)) {
             (true, true, _) => return Ok(()),
             (true, false, true) => {
-                let why = format!("is in it with its numbers, but {whose} has it quantised (`model.base`)");
-                return Err(self.differs(name, why));
+                return Err(self.kept_otherwise(name, "is in it with its numbers", "quantised"));
             }
             (false, true, false) => {
-                let why = format!("was quantised (`model.base`), but {whose} has it with its numbers");
-                return Err(self.differs(name, why));
+                let then = "was quantised, so its numbers stayed in the folder of model.path";
+                return Err(self.kept_otherwise(name, then, "in 32 bits"));
             }
             _ => {}
         }
@@ -134,6 +133,15 @@ impl Contents {
             }
             Some(_) => Ok(()),
         }
+    }
+
+    /// The error for a tensor that was stored in another way than it is now.
+    fn kept_otherwise(&self, tensor: &str, then: &str, now: &str) -> Error {
+        Error::from(CheckpointError::new(format!(
+            "{}: `{tensor}` {then}, and now it is {now}: the folder of model.path, model.base and whether \
+             pipeline.shards is 1 must be as they were",
+            self.path.display()
+        )))
     }
 
     /// Refuses weights that stayed elsewhere and have another checksum now.

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 pub(super) const QUANTISED: &str = "quantised.safetensors";
 
 /// The key of the header that says what the file is.
-const FORMAT: (&str, &str) = ("format", "pipewright-quantised");
+pub(super) const FORMAT: (&str, &str) = ("format", "pipewright-quantised");
 
 /// A tensor to be written: numbers, or rows of blocks.
 pub(super) enum Stored {

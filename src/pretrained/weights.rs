@@ -1,6 +1,6 @@
 //! The tensors of a folder, and reading them into parameters.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use super::json;
 use super::mapped::{LEFT_OVER, MISSING, Mapped, Part, other_shape};
 use super::numbers::width;
 use super::opened::{self, Opened, Place, same};
-use super::quantised::{self, QUANTISED};
+use super::quantised::{self, FORMAT, QUANTISED};
 use crate::error::{Error, Result};
 
 /// The one file of a model, and the list of several.
@@ -157,7 +157,13 @@ impl Weights {
         if held != whole {
             return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")));
         }
-        let kinds = metadata.metadata().clone().unwrap_or_default();
+        let about = metadata.metadata().clone().unwrap_or_default();
+        let is_ours = about.get(FORMAT.0).is_some_and(|format| format == FORMAT.1);
+        if path.ends_with(QUANTISED) && !is_ours {
+            let why = format!("its header does not say that its {} is {}", FORMAT.0, FORMAT.1);
+            return Err(damaged(why));
+        }
+        let kinds = if is_ours { about } else { HashMap::new() };
         for (name, info) in metadata.tensors() {
             if let Some(kind) = kinds.get(&name) {
                 let (kind, dims) = quantised::described(kind, info)
@@ -217,7 +223,8 @@ impl Weights {
         };
         let embedding = self.tensor(&table.parts[0]);
         let place = |tensor: &Tensor| (&self.files[tensor.file].1, tensor.place);
-        let can_be_same = head.dims == embedding.dims && width(head.place.dtype).is_some();
+        let is_plain = |tensor: &Tensor| tensor.kind.is_none() && width(tensor.place.dtype).is_some();
+        let can_be_same = head.dims == embedding.dims && is_plain(head) && is_plain(embedding);
         let count = table.parts[0].count();
         let read = Error::io("read", &self.files[head.file].0);
         if can_be_same && same(place(head), place(embedding), count).map_err(read)? {
@@ -321,14 +328,16 @@ impl Weights {
         Ok(())
     }
 
-    /// The numbers of a parameter in blocks: as they are in the file, or else rounded to blocks of this kind.
+    /// The numbers of a parameter in blocks: as they are in the file, or else rounded to blocks of this kind,
+    /// as numbers of 32 and 16 bits can be.
     fn blocks(&self, mapped: &Mapped, kind: Quantisation) -> Result<Quantised> {
         let [_, columns] = mapped.dims[..] else { unreachable!("only matrices are quantised") };
         let mut blocks = Quantised::new(columns);
         for part in &mapped.parts {
             let tensor = self.tensor(part);
             let (path, file) = &self.files[tensor.file];
-            match tensor.kind {
+            let is_wide = matches!(tensor.kind, Some(Quantisation::F16 | Quantisation::Bf16));
+            match tensor.kind.filter(|own| *own == kind || !is_wide || !kind.can_be_made()) {
                 Some(kind) => {
                     let bytes = file.bytes(tensor.place.offset, kind.bytes(part.count()));
                     blocks.push(kind, bytes.map_err(Error::io("read", path))?);
@@ -336,7 +345,11 @@ impl Weights {
                 None => {
                     let mut numbers = vec![0.0; part.count()];
                     self.read_part(tensor, 0..part.count(), &mut numbers)?;
-                    blocks.push_rounded(kind, &numbers);
+                    let rounded = blocks.push_rounded(kind, &numbers);
+                    rounded.map_err(|error| {
+                        let (path, name) = (path.display(), &part.name);
+                        Error::pretrained(format!("`{path}`: {name} cannot be quantised: {error}"))
+                    })?;
                 }
             }
         }

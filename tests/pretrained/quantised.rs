@@ -63,6 +63,7 @@ fn trained(config: &Config) -> (Vec<f64>, String) {
 fn training_over_blocks_has_the_bits_of_training_over_their_numbers() {
     let scratch = tempfile::tempdir().unwrap();
     let [plain, blocks] = both(&scratch, &KINDS, true);
+    assert_eq!(quantised_in(&config(&blocks, &[]).unwrap()), 2 + 2 * 4);
     let alone = |more: &[&str]| trained(&config(&plain, more).unwrap());
     let groups = "pipeline.gradient_groups=2";
     for dtype in ["pipeline.dtype=f32", "pipeline.dtype=bf16"] {
@@ -85,6 +86,8 @@ fn training_over_blocks_has_the_bits_of_training_over_their_numbers() {
 fn a_tied_table_in_blocks_has_the_bits_of_its_numbers() {
     let scratch = tempfile::tempdir().unwrap();
     let [plain, blocks] = both(&scratch, &[8, 12], false);
+    // The table counts twice.
+    assert_eq!(quantised_in(&config(&blocks, &[]).unwrap()), 2 + 2 * 4);
     for stages in ["pipeline.stages=1", "pipeline.stages=3"] {
         let [expected, got] = [&plain, &blocks].map(|folder| trained(&config(folder, &[stages]).unwrap()));
         assert_eq!(expected, got, "{stages}");
@@ -123,6 +126,13 @@ fn parameters(config: &Config, look: impl Fn(&mut Parameter)) {
     stage.visit_parameters(&mut |parameter| look(parameter));
 }
 
+/// How many parameters of a model are in blocks.
+fn quantised_in(config: &Config) -> usize {
+    let count = std::cell::Cell::new(0);
+    parameters(config, |parameter| count.set(count.get() + usize::from(parameter.blocks().is_some())));
+    count.get()
+}
+
 #[test]
 fn a_base_is_rounded_when_it_is_read() {
     let scratch = tempfile::tempdir().unwrap();
@@ -142,12 +152,55 @@ fn a_base_is_rounded_when_it_is_read() {
         for (got, expected) in losses.iter().zip(expected) {
             assert!((got / expected - 1.0).abs() < 0.05, "{base}: {losses:?}, not {expected}");
         }
-        // What is in blocks already stays in them.
-        parameters(&config(&blocks, &[&set]).unwrap(), |parameter| {
-            let expected = parameter.quantisation().map(|_| Quantisation::F16);
+        // Matrices of 16 bits are rounded too, but for the table and the head.
+        let of_halves = config(&blocks, &[&set]).unwrap();
+        assert_eq!(trained(&of_halves), trained(&config(&plain, &[&set]).unwrap()), "{base}");
+        parameters(&of_halves, |parameter| {
+            let is_inner = parameter.name().starts_with("h.");
+            let expected = parameter.blocks().map(|_| if is_inner { kind } else { Quantisation::F16 });
             assert_eq!(parameter.quantisation(), expected, "{}", parameter.name());
         });
+        assert_eq!(quantised_in(&of_halves), 2 + 2 * 4);
     }
+}
+
+#[test]
+fn blocks_can_be_measured_before_they_are_read() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [_, blocks] = both(&scratch, &[12], true);
+    compose::measure(&config(&blocks, &[]).unwrap(), |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// PEFT saves the head beside its adapter, in plain numbers.
+#[test]
+fn a_head_with_an_adapter_is_not_in_blocks() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [plain, blocks] = both(&scratch, &[12], true);
+    let targets = "lora.targets=[\"h.*\", \"lm_head\"]";
+    let [expected, got] = [&plain, &blocks].map(|folder| trained(&config(folder, &[targets]).unwrap()));
+    assert_eq!(expected, got);
+    assert_eq!(quantised_in(&config(&blocks, &[targets]).unwrap()), 1 + 2 * 4);
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_refused_by_its_tensor() {
+    let scratch = tempfile::tempdir().unwrap();
+    let [plain, _] = both(&scratch, &[1], true);
+    let path = plain.join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let name = "model.layers.1.mlp.down_proj.weight";
+    let at = tensors.tensor(name).unwrap().data().as_ptr().addr() - bytes.as_ptr().addr();
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let config = config(&plain, &["model.base=q4"]).unwrap();
+    let count = compose::model(&config).unwrap().names().len();
+    let built = compose::stages(&config, &[count]).unwrap().remove(0).build().map(drop);
+    let refused = built.expect_err("it is no number").to_string();
+    has(
+        &refused,
+        &["model.safetensors`: model.layers.1.mlp.down_proj.weight cannot be quantised: number 0 is NaN"],
+    );
 }
 
 #[test]
@@ -189,7 +242,11 @@ fn a_checkpoint_of_another_base_is_refused_by_name() {
     launch(&["model.base=q4"]).save(&place).unwrap();
     has(
         &refused(&[]),
-        &["DIR/step-00000000/model.safetensors: `h.0.attn.out.weight` was quantised (`model.base`)"],
+        &[
+            "DIR/step-00000000/model.safetensors: `h.0.attn.",
+            "` was quantised, so its numbers stayed",
+            "model.path",
+        ],
     );
     has(
         &refused(&["model.base=q8"]),
@@ -197,18 +254,20 @@ fn a_checkpoint_of_another_base_is_refused_by_name() {
     );
     fs::remove_dir_all(&place).unwrap();
     launch(&[]).save(&place).unwrap();
-    has(&refused(&["model.base=q4"]), &["is in it with its numbers, but the model has it quantised"]);
+    has(&refused(&["model.base=q4"]), &["is in it with its numbers, and now it is quantised", "model.base"]);
 }
 
 #[test]
 fn a_base_that_cannot_be_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
-    let [plain, _] = both(&scratch, &[1], true);
-    let refused = |more: &[&str]| {
-        let refused = config(&plain, more).and_then(|config| compose::model(&config).map(drop));
+    let [plain, blocks] = both(&scratch, &[1, 12], true);
+    let refused_of = |folder: &Path, more: &[&str]| {
+        let refused = config(folder, more).and_then(|config| compose::model(&config).map(drop));
         refused.expect_err("it cannot be").to_string()
     };
-    has(&refused(&["model.base=q4", "lora.rank=0"]), &["model.base", "matrices that are frozen"]);
+    let refused = |more: &[&str]| refused_of(&plain, more);
+    has(&refused_of(&blocks, &["model.base=q8"]), &["model.base", "in few bits already"]);
+    has(&refused(&["model.base=q4", "lora.rank=0"]), &["model.base", "all are trained"]);
     has(&refused(&["model.base=q4", "pipeline.shards=2"]), &["model.base", "pipeline.shards = 1"]);
     has(&refused(&["model.base=q5"]), &["model.base", "`as it is`, `q8`, `q4`"]);
     let text = "[model]\nbase = 'q4'\n[lora]\nrank = 2\ntargets = ['*']\n";

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::bars::EncodingBar;
 use super::sample::spread::{Busy, Spread};
-use super::saved::{SavedModel, config_of, in_blocks, newest_or_model};
+use super::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -154,7 +154,7 @@ fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
     super::warn(compose::odd_tokenizer(&config)?);
     let weights = compose::weights(&config)?.expect("model.path is given");
     let model = match config.lora.rank {
-        0 => in_blocks(compose::model(&config)?, &weights),
+        0 => compose::frozen_model(&config)?,
         _ => compose::model(&config)?,
     };
     let adapters = compose::adapters(&config)?;

@@ -46,14 +46,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = config_of(&from, &checkpoint, &[])?;
     let architecture = compose::architecture(&config);
     let model = compose::model(&config)?;
-    let base = compose::quantised_base(&config, &model)?;
+    // Adapters alone need no base.
+    let base = match args.merge || config.lora.rank == 0 {
+        true => compose::quantised_base(&config, &model)?,
+        false => None,
+    };
     let mut model = starting_at_zero(|| model.whole().map_err(Error::from))?;
     for parameter in model.parameters() {
         if let Some(base) = base.as_ref().filter(|_| parameter.quantisation().is_some()) {
             base.read(parameter)?;
         }
     }
-    checkpoint.read_weights(model.parameters())?;
+    let mut known = model.parameters();
+    known.retain(|parameter| parameter.quantisation().is_none() || parameter.blocks().is_some());
+    checkpoint.read_weights(known)?;
     if args.merge {
         // What adapters add to quantised weights has their full precision.
         model.visit_parameters(&mut |parameter| parameter.widen());

@@ -141,7 +141,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
 
 /// No packed copy is kept of quantised matrices.
 fn pack_less(unit: &mut UnitSizes, numbers: Trained) {
-    let share = 1.0 - numbers.quantised as f64 / numbers.frozen_matrices.max(1) as f64;
+    let share = 1.0 - numbers.quantised as f64 / numbers.matrices.max(1) as f64;
     for packed in [&mut unit.packed, &mut unit.packed_bf16] {
         *packed = (*packed as f64 * share) as u64;
     }

@@ -33,7 +33,7 @@ pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory
 
 pub use memory::{estimated_costs, memory};
 pub use mixed::unread;
-pub use model::{adapted, adapters, architecture, model, quantised_base, stages, weights};
+pub use model::{adapted, adapters, architecture, frozen_model, model, quantised_base, stages, weights};
 pub use offload::offload;
 pub use on_gpu::kernels::UnitKernels;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};

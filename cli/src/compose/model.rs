@@ -9,7 +9,7 @@ use pipewright::stages::models::{Cnn, Gpt, Llama, Mlp, Model, ResNet, UnitSizes}
 use pipewright::stages::{Device, Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
 use super::held::add_adapters;
-use super::rules::{Kinds, with_rules};
+use super::rules::{Kinds, frozen, with_rules};
 use super::stack;
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::Result;
@@ -25,13 +25,25 @@ use pipewright::schedule::Schedule;
 /// # Errors
 /// When its sizes are impossible, or a rule about what is trained fits nothing.
 pub fn model(config: &Config) -> Result<Model> {
-    let kinds = match (&config.model.path, architecture(config)) {
-        (Some(folder), Some(architecture)) => quantised(folder, &architecture)?,
-        _ => Kinds::new(),
-    };
-    with_rules(config, untrained(config)?, kinds)?
+    with_rules(config, untrained(config)?, kinds(config)?)?
         .with_shard_groups(config.shard_groups())
         .map_err(|error| config.refuse("pipeline.shard_groups", ValueProblem::caused(error)))
+}
+
+/// The model of a config, frozen as a whole: for losses and texts only.
+///
+/// # Errors
+/// As for [`model`].
+pub fn frozen_model(config: &Config) -> Result<Model> {
+    frozen(config, untrained(config)?, kinds(config)?)
+}
+
+/// In which blocks the folder of the model has its matrices.
+fn kinds(config: &Config) -> Result<Kinds> {
+    match (&config.model.path, architecture(config)) {
+        (Some(folder), Some(architecture)) => Ok(quantised(folder, &architecture)?),
+        _ => Ok(Kinds::new()),
+    }
 }
 
 fn untrained(config: &Config) -> Result<Model> {

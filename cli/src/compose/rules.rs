@@ -18,6 +18,7 @@ use crate::error::{Result, ValueProblem};
 pub(super) fn with_rules(config: &Config, model: Model, kinds: Kinds) -> Result<Model> {
     let quantisation = quantisation(config, kinds)?;
     if is_plain(config) {
+        config.require(config.model.base == Base::AsItIs, "model.base", NOTHING_FROZEN)?;
         return Ok(model);
     }
     let targets = patterns(config, "lora.targets", &config.lora.targets)?;
@@ -46,14 +47,29 @@ pub(super) fn with_rules(config: &Config, model: Model, kinds: Kinds) -> Result<
     require_training(config, &contents)?;
     let mut parameters = contents.iter().flat_map(|unit| &unit.parameters);
     let is_stored = config.model.base == Base::AsItIs || parameters.any(|one| one.quantisation.is_some());
-    config.require(is_stored, "model.base", NOTHING_FROZEN)?;
+    config.require(is_stored, "model.base", NO_BLOCKS)?;
     Ok(model)
 }
 
+/// The same model, frozen as a whole: its matrices are in the blocks that the folder has, or else as
+/// `model.base` says.
+///
+/// # Errors
+/// When `model.base` does not go with the folder.
+pub(super) fn frozen(config: &Config, model: Model, kinds: Kinds) -> Result<Model> {
+    let frozen = |_: &str| Training { frozen: true, ..Training::default() };
+    let rules = Rules::default().with_training(frozen);
+    Ok(model.with_rules(rules.with_quantisation(quantisation(config, kinds)?)))
+}
+
+/// Why a base is refused for a model whose matrices are too narrow.
+const NO_BLOCKS: fn() -> &'static str =
+    || "no frozen matrix has rows of whole blocks (32 numbers for \"q8\", 64 for \"q4\"): leave it out";
+
 /// Why a base is refused for a model that is trained as a whole.
 const NOTHING_FROZEN: fn() -> &'static str = || {
-    "it is for matrices that are frozen, and there are none whose rows are whole blocks: train adapters \
-     (`lora.rank`), freeze groups of parameters, or leave it out"
+    "it is for matrices that are frozen, and all are trained: train adapters (`lora.rank`), freeze groups of \
+     parameters, or leave it out"
 };
 
 /// In which blocks the folder of the model has its matrices, by their names.
@@ -70,21 +86,27 @@ fn quantisation(config: &Config, kinds: Kinds) -> Result<Quantise> {
         Base::Q4 => Some(Quantisation::Nf4),
     };
     let is_divided = config.pipeline.shards > 1;
-    config.require(
-        base.is_none() || config.model.path.is_some(),
-        "model.base",
-        || "it is for the weights of model.path: give that, or leave it out",
+    let require =
+        |holds: bool, why: &'static str| config.require(base.is_none() || holds, "model.base", || why);
+    require(config.model.path.is_some(), "it is for the weights of model.path: give that, or leave it out")?;
+    require(
+        !is_divided,
+        "matrices are not quantised where they are divided: set pipeline.shards = 1, or leave it out",
     )?;
-    config.require(
-        base.is_none() || !is_divided,
-        "model.base",
-        || "matrices are not quantised where they are divided: set pipeline.shards = 1, or leave it out",
+    let is_wide = |kind: &Quantisation| matches!(kind, Quantisation::F16 | Quantisation::Bf16);
+    require(
+        kinds.values().all(is_wide),
+        "the folder of model.path has its matrices in few bits already: leave it out",
     )?;
-    config.require(base.is_none() || !is_plain(config), "model.base", NOTHING_FROZEN)?;
     let kinds = if is_divided { Kinds::new() } else { kinds };
+    // An adapter of the head may bring a head of its own.
+    let targets = patterns(config, "lora.targets", &config.lora.targets)?;
+    let brings_head = config.lora.rank > 0 && fits(&targets, "lm_head");
     Ok(Box::new(move |name| {
         let is_outer = ["wte.weight", "wpe.weight", "lm_head.weight"].contains(&name);
-        kinds.get(name).copied().or_else(|| base.filter(|_| !is_outer && !Lora::is_adapter(name)))
+        let is_own = Lora::is_adapter(name) || (brings_head && name == "lm_head.weight");
+        let base = base.filter(|_| !is_outer);
+        base.or_else(|| kinds.get(name).copied()).filter(|_| !is_own)
     }))
 }
 

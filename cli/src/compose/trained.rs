@@ -3,6 +3,7 @@
 use std::iter::Sum;
 use std::ops::Add;
 
+use pipewright::stages::Lora;
 use pipewright::stages::layers::decoded_numbers;
 use pipewright::stages::models::ParameterContents;
 use pipewright::stages::optimizer::states;
@@ -25,7 +26,9 @@ pub(super) struct Trained {
     pub(super) tied: Tied,
     /// Matrices that are frozen. A GPU has them only in the number format of products.
     pub(super) frozen_matrices: u64,
-    /// Those of them that the host has in blocks, and the bytes of these.
+    /// All matrices but those of adapters.
+    pub(super) matrices: u64,
+    /// Those of the frozen ones that the host has in blocks, and the bytes of these.
     pub(super) quantised: u64,
     pub(super) quantised_bytes: u64,
     /// The numbers into which several threads decode them.
@@ -65,6 +68,7 @@ impl Add for Trained {
             optimizer: self.optimizer + other.optimizer,
             tied: self.tied + other.tied,
             frozen_matrices: self.frozen_matrices + other.frozen_matrices,
+            matrices: self.matrices + other.matrices,
             quantised: self.quantised + other.quantised,
             quantised_bytes: self.quantised_bytes + other.quantised_bytes,
             decoded: self.decoded.max(other.decoded),
@@ -92,6 +96,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let numbers = |parameter: &ParameterContents| {
         let all = parameter.numbers() as u64;
         let is_quantised = parameter.quantisation.is_some();
+        let is_matrix = parameter.dims.len() >= 2 && !Lora::is_adapter(&parameter.name);
         let states = match parameter.is_optimized {
             true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
             false => Vec::new(),
@@ -109,6 +114,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
                 (true, true) => Tied { trained: 0, frozen: all, optimizer },
             },
             frozen_matrices: if parameter.is_frozen && parameter.dims.len() >= 2 { all } else { 0 },
+            matrices: if is_matrix { all } else { 0 },
             quantised: if is_quantised { all } else { 0 },
             quantised_bytes: if is_quantised { parameter.bytes() as u64 } else { 0 },
             decoded: match parameter.dims[..] {

@@ -186,6 +186,15 @@ fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
         ))
         .into());
     }
+    if let Some(other) = sites.iter().find(|info| info.is_quantised != original.is_quantised) {
+        return Err(LaunchError::new(format!(
+            "the tied parameter `{}` is quantised in one of {} and {}: quantise both or none",
+            original.name,
+            place(original),
+            place(other)
+        ))
+        .into());
+    }
     if sites.len() == 1 {
         return Ok(None);
     }

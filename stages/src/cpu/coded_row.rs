@@ -198,7 +198,7 @@ mod tests {
         let mut row = vec![0.0; 1024 + 32];
         rng::fill_normal(rng::key(7, "row"), 1.0, &mut row);
         let numbers: Vec<f32> = row.iter().chain(&row).chain(&row).copied().collect();
-        let matrix = Quantised::of(Quantisation::Q8_0, row.len(), &numbers);
+        let matrix = Quantised::of(Quantisation::Q8_0, row.len(), &numbers).expect("they are finite");
         let (kind, bytes, count) = matrix.runs(0..3).next().expect("rows");
         let (mut wide, mut narrow) = ([[0.0; LANES]; 3], [[0.0; LANES]; 3]);
         assert_eq!((kind, count), (Quantisation::Q8_0, 3));

@@ -89,7 +89,7 @@ pub(crate) fn add_to_bytes(bytes: &mut [[u8; 4]], numbers: &[f32]) {
 
 /// `out = a + b`, for one row.
 #[multiversion(targets = "simd")]
-pub(crate) fn add_into<N: Real, M: Real>(out: &mut [N], a: &[M], b: &[M]) {
+pub(crate) fn add_into<N: Real, M: Real, L: Real>(out: &mut [N], a: &[M], b: &[L]) {
     for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
         *out = N::narrow(a.wide() + b.wide());
     }

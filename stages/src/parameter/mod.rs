@@ -83,7 +83,7 @@ pub struct Parameter {
 }
 
 /// Weights in fewer bits than `f32`.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Compact {
     Halves(AVec<bf16>),
     Blocks(Quantised),
@@ -423,6 +423,8 @@ impl PartialEq for Parameter {
             && self.training == other.training
             && self.running == other.running
             && self.value == other.value
+            && self.quantised == other.quantised
+            && self.compact == other.compact
             && self.grad == other.grad
             && self.state == other.state
     }

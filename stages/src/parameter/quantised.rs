@@ -12,12 +12,13 @@ use crate::tensor::numbers::Numbers;
 impl Parameter {
     /// Stores its numbers in blocks of this kind from now on, and frees [`Parameter::value`]. Layers compute
     /// as with the decoded numbers in `f32`: every product has the same bits. In a model that is made with
-    /// weights of zero, blocks come when the weights are [read](Parameter::hold).
+    /// weights of zero, blocks come when the weights are [read](Parameter::hold). Blocks of a kind that is
+    /// only read have zero bits until then.
     ///
     /// A checkpoint does not have such a parameter: its weights stay where they came from.
     ///
     /// # Errors
-    /// When it is not a frozen matrix, its rows are no whole blocks, or such blocks are only read.
+    /// When it is not a frozen matrix, its rows are no whole blocks, or a number is not finite.
     pub fn quantise(&mut self, kind: Quantisation) -> Result<()> {
         if !self.is_frozen() || !self.takes_blocks {
             let error = "only frozen matrices of linear layers and of embeddings can be quantised";
@@ -37,10 +38,11 @@ impl Parameter {
         if starts_at_zero() {
             return Ok(());
         }
-        if !kind.can_be_made() {
-            return Err(Error::new(format!("blocks of {kind:?} are only read")).at(&self.name));
-        }
-        self.hold(Quantised::of(kind, columns, &self.value));
+        let blocks = match kind.can_be_made() {
+            true => Quantised::of(kind, columns, &self.value).map_err(|error| error.at(&self.name))?,
+            false => Quantised::of_zero_bits(kind, [self.dims[0], columns]),
+        };
+        self.hold(blocks);
         Ok(())
     }
 
@@ -97,16 +99,18 @@ impl Parameter {
 
     /// The weights in `f32`, however they are stored: on a GPU, those that were fetched last.
     pub fn numbers(&self) -> Cow<'_, [f32]> {
-        match self.blocks() {
-            Some(blocks) => Cow::Owned(blocks.to_f32()),
+        match &self.compact {
+            Some(Compact::Blocks(blocks)) => Cow::Owned(blocks.to_f32()),
+            Some(Compact::Halves(halves)) => Cow::Owned(halves.iter().map(|half| half.to_f32()).collect()),
             None => Cow::Borrowed(&self.value),
         }
     }
 
     /// Shows the bytes of its weights, as they are stored, in order.
     pub fn show_bytes(&self, show: &mut dyn FnMut(&[u8])) {
-        match self.blocks() {
-            Some(blocks) => blocks.chunks().for_each(|(_, bytes)| show(bytes)),
+        match &self.compact {
+            Some(Compact::Blocks(blocks)) => blocks.chunks().for_each(|(_, bytes)| show(bytes)),
+            Some(Compact::Halves(halves)) => show(bytemuck::cast_slice(halves)),
             None => show(bytemuck::cast_slice(&self.value)),
         }
     }

@@ -5,6 +5,7 @@ use multiversion::multiversion;
 
 use super::codes::{LEVELS, PIECE};
 use super::kind::Quantisation;
+use crate::error::{Error, Result};
 
 impl Quantisation {
     /// Whether [`Quantised::of`](super::Quantised::of) can make such blocks. Others are only read.
@@ -13,13 +14,18 @@ impl Quantisation {
     }
 
     /// Appends whole blocks of these numbers.
-    pub(super) fn encode(self, numbers: &[f32], to: &mut Vec<u8>) {
+    pub(super) fn encode(self, numbers: &[f32], to: &mut Vec<u8>) -> Result<()> {
         let encode = match self {
             Self::Q8_0 => q8_0,
             Self::Nf4 => nf4,
-            other => unreachable!("{other:?} is only read"),
+            other => return Err(Error::new(format!("blocks of {other:?} are only read, not made"))),
         };
+        if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
+            let error = format!("number {at} is {}, which no block can stand for", numbers[at]);
+            return Err(Error::new(error));
+        }
         numbers.chunks_exact(self.block().0).for_each(|block| encode(block, to));
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::codes::Pairs;
 use super::decode::{decode, decode_halves};
 use super::kind::Quantisation;
+use crate::error::Result;
 
 /// Bytes that somebody else holds, such as a file in memory.
 #[derive(Clone)]
@@ -52,11 +53,12 @@ impl fmt::Debug for SharedBytes {
 /// use pipewright_stages::{Quantisation, Quantised};
 ///
 /// let numbers: Vec<f32> = (0..128).map(|number| number as f32).collect();
-/// let matrix = Quantised::of(Quantisation::Q8_0, 64, &numbers);
+/// let matrix = Quantised::of(Quantisation::Q8_0, 64, &numbers)?;
 /// assert_eq!((matrix.rows(), matrix.columns(), matrix.bytes()), (2, 64, 4 * 34));
 /// let mut row = [0.0; 64];
 /// matrix.decode(1, 0..64, &mut row);
 /// assert!(row.iter().zip(&numbers[64..]).all(|(got, wanted)| (got - wanted).abs() < 0.6));
+/// # Ok::<(), pipewright_stages::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Quantised {
@@ -94,23 +96,36 @@ impl Quantised {
 
     /// Rounds the rows of `columns` numbers.
     ///
+    /// # Errors
+    /// When a number is not finite, or the blocks [cannot be made](Quantisation::can_be_made).
+    ///
     /// # Panics
-    /// When the numbers are no whole rows of whole blocks, or the blocks
-    /// [cannot be made](Quantisation::can_be_made).
-    pub fn of(kind: Quantisation, columns: usize, numbers: &[f32]) -> Self {
+    /// When the numbers are no whole rows of whole blocks.
+    pub fn of(kind: Quantisation, columns: usize, numbers: &[f32]) -> Result<Self> {
         let mut matrix = Self::new(columns);
-        matrix.push_rounded(kind, numbers);
+        matrix.push_rounded(kind, numbers)?;
+        Ok(matrix)
+    }
+
+    /// Blocks whose bits are all zero.
+    pub(crate) fn of_zero_bits(kind: Quantisation, [rows, columns]: [usize; 2]) -> Self {
+        let mut matrix = Self::new(columns);
+        matrix.push(kind, vec![0; kind.bytes(rows * columns)].into());
         matrix
     }
 
     /// As [`Quantised::push`], of numbers that are rounded.
     ///
+    /// # Errors
+    /// As for [`Quantised::of`].
+    ///
     /// # Panics
     /// As for [`Quantised::of`].
-    pub fn push_rounded(&mut self, kind: Quantisation, numbers: &[f32]) {
+    pub fn push_rounded(&mut self, kind: Quantisation, numbers: &[f32]) -> Result<()> {
         let mut bytes = Vec::with_capacity(kind.bytes(numbers.len()));
-        kind.encode(numbers, &mut bytes);
+        kind.encode(numbers, &mut bytes)?;
         self.push(kind, bytes.into());
+        Ok(())
     }
 
     /// The number of rows.
@@ -181,6 +196,12 @@ impl Quantised {
             start = part.end;
         }
         panic!("there are {start} rows, not row {row}")
+    }
+}
+
+impl PartialEq for Quantised {
+    fn eq(&self, other: &Self) -> bool {
+        self.columns == other.columns && self.chunks().eq(other.chunks())
     }
 }
 

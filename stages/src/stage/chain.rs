@@ -415,7 +415,7 @@ fn probe(layer: &mut dyn Layer, output: &Tensor, team: Option<&Team>) -> Result<
     let mut parameters = layer.parameters();
     for (index, parameter) in parameters.iter_mut().enumerate().rev() {
         parameter.fetch(Part::Value)?;
-        if !finite(&parameter.value) {
+        if !finite(&parameter.numbers()) {
             found = OF_OUTPUT + 1 + index;
         }
     }

@@ -1,6 +1,6 @@
 //! Quantised matrices: what their blocks mean, and products that have the bits of the same numbers in `f32`.
 
-use pipewright_stages::layers::{Layout, Linear};
+use pipewright_stages::layers::{Embedding, Layout, Linear};
 use pipewright_stages::{
     DType, Device, Division, Place, Quantisation, Quantised, Shard, Sharding, Training, rng,
     starting_at_zero, threads,
@@ -45,10 +45,10 @@ fn blocks_mean_what_they_mean_in_ggml() {
 fn numbers_are_rounded_as_ggml_and_bitsandbytes_round() {
     let file = SafeTensors::deserialize(GOLDEN).expect("it is whole");
     let from = numbers(&file, "rounded");
-    let q8 = Quantised::of(Quantisation::Q8_0, 192, &from);
+    let q8 = Quantised::of(Quantisation::Q8_0, 192, &from).expect("finite");
     let [(kind, bytes)] = q8.chunks().collect::<Vec<_>>()[..] else { panic!("one part") };
     assert_eq!((kind, bytes), (Quantisation::Q8_0, file.tensor("Q8_0.rounded").expect("there").data()));
-    let nf4 = Quantised::of(Quantisation::Nf4, 192, &from);
+    let nf4 = Quantised::of(Quantisation::Nf4, 192, &from).expect("finite");
     assert_eq!(nf4.bytes(), from.len() / 64 * 36);
     assert_eq!(nf4.to_f32(), numbers(&file, "NF4.rounded"));
 }
@@ -85,8 +85,10 @@ fn any_blocks(kind: Quantisation, [rows, columns]: [usize; 2]) -> Quantised {
 
 /// Gives the first parameter of a layer these blocks, or their numbers.
 fn given(layer: &mut Linear, blocks: Quantised, is_quantised: bool) {
-    let mut parameters = layer.parameters();
-    let weight = &mut parameters[0];
+    give(layer.parameters().swap_remove(0), blocks, is_quantised);
+}
+
+fn give(weight: &mut Parameter, blocks: Quantised, is_quantised: bool) {
     weight.train_by(Training { frozen: true, ..Training::default() });
     match is_quantised {
         true => {
@@ -130,7 +132,7 @@ fn products_have_the_bits_of_the_decoded_numbers() {
         let _threads = threads::start(count, |_| {}).expect("threads");
         for kind in Quantisation::ALL {
             for (layout, sizes) in
-                [(Layout::OutIn, [256, 100]), (Layout::OutIn, [768, 37]), (Layout::InOut, [90, 512])]
+                [(Layout::OutIn, [256, 100]), (Layout::OutIn, [768, 37]), (Layout::InOut, [90, 2048])]
             {
                 let stored = if layout == Layout::OutIn { [sizes[1], sizes[0]] } else { sizes };
                 for (rows, dtype) in
@@ -171,6 +173,25 @@ fn products_in_groups_have_the_bits_of_the_decoded_numbers() {
                 assert_eq!(decoded, quantised, "{groups} groups, {is_by_outputs}, {rows} rows of {dtype:?}");
             }
         }
+    }
+}
+
+/// GPT-2's table of tokens is added to one of positions.
+#[test]
+fn a_table_has_the_vectors_of_the_decoded_numbers() {
+    let blocks = any_blocks(Quantisation::Q4_K, [11, 256]);
+    let ids = Tensor::from_ids(&[1, 5], vec![3, 0, 10, 3, 7]).expect("it fits");
+    for has_positions in [false, true] {
+        let vectors = [false, true].map(|is_quantised| {
+            let mut layer = match has_positions {
+                true => Embedding::new("embed", 11, 8, 256, 1),
+                false => Embedding::of_tokens("embed", "wte.weight", 11, 256, Init::Zeros, 1),
+            };
+            give(layer.parameters().swap_remove(0), blocks.clone(), is_quantised);
+            layer.forward(AT, ids.clone()).expect("it computes").0.f32().to_vec()
+        });
+        assert_eq!(vectors[0], vectors[1], "{has_positions}");
+        assert!(vectors[0].iter().any(|number| *number != 0.0));
     }
 }
 
@@ -220,7 +241,14 @@ fn what_cannot_be_quantised_is_refused_by_name() {
     let mut layer = linear([256, 8], Layout::OutIn);
     let mut parameters = layer.parameters();
     parameters[0].train_by(frozen);
-    assert_eq!(refused(parameters[0], Quantisation::Q4_K), "fc.weight: blocks of Q4_K are only read");
+    parameters[0].value[3] = f32::NAN;
+    assert_eq!(
+        refused(parameters[0], Quantisation::Nf4),
+        "fc.weight: number 3 is NaN, which no block can stand for"
+    );
+    let made = Quantised::of(Quantisation::Q4_K, 256, &[0.0; 256]).map(drop);
+    assert_eq!(made.expect_err("only read").to_string(), "blocks of Q4_K are only read, not made");
+    parameters[0].value[3] = 0.5;
     parameters[0].quantise(Quantisation::Nf4).expect("whole blocks");
     assert_eq!(parameters[0].blocks().map(Quantised::bytes), Some(8 * 4 * 36));
 }

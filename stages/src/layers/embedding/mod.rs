@@ -60,7 +60,7 @@ impl Embedding {
     pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
         Self {
             name: name.to_owned(),
-            tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
+            tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed).taking_blocks(),
             positions: Some(Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed)),
             padding: None,
             by_token: ByToken::default(),
@@ -191,7 +191,10 @@ impl Embedding {
         in_format!(dtype, N => {
             let out = By(output.numbers_mut::<N>(), dim);
             match (self.tokens.blocks(), self.tokens.halves()) {
-                (Some(tokens), _) => look_up_coded(out, ids, tokens),
+                (Some(tokens), _) => match positions.and_then(Parameter::halves) {
+                    Some(positions) => look_up_coded(out, ids, tokens, Some(positions), from),
+                    None => look_up_coded(out, ids, tokens, positions.map(|table| &*table.value), from),
+                },
                 (None, Some(tokens)) => {
                     look_up(out, ids, tokens, positions.and_then(Parameter::halves), from);
                 }
@@ -394,14 +397,26 @@ fn look_up<N: Real, M: Real>(
     });
 }
 
-/// As [`look_up`], of a quantised table without positions.
-fn look_up_coded<N: Real>(out: By<&mut [N]>, ids: &[u32], tokens: &Quantised) {
+/// As [`look_up`], of a quantised table of tokens.
+fn look_up_coded<N: Real, M: Real>(
+    out: By<&mut [N]>,
+    ids: &[u32],
+    tokens: &Quantised,
+    positions: Option<&[M]>,
+    (past, spans): (usize, Spans<'_>),
+) {
     let dim = out.1;
-    cut((out, By(ids, 1)), dim, |_, (out, ids)| {
+    cut((out, By(ids, 1)), dim, |first, (out, ids)| {
         let mut vector = Buffer::pooled(dim);
-        for (row, &id) in out.chunks_exact_mut(dim).zip(ids) {
+        for (index, (row, &id)) in (first..).zip(out.chunks_exact_mut(dim).zip(ids)) {
             tokens.decode(id as usize, 0..dim, &mut vector);
-            convert(row, &vector[..]);
+            match positions {
+                Some(positions) => {
+                    let position = &positions[(past + spans.position(index)) * dim..][..dim];
+                    add_into(row, &vector[..], position);
+                }
+                None => convert(row, &vector[..]),
+            }
         }
     });
 }
