@@ -190,7 +190,7 @@ fn adapters_have_kernels_and_frozen_weights_have_none() {
     assert_eq!(kernels_called(&units, "sums of bias gradients"), [0; 3]);
     // Of four matrices in each of 12 layers.
     assert_eq!(kernels_called(&units, "adapters"), [2 * 48, 2 * 48, 2 * 48]);
-    // Branches computed again: the adapters of the first product, and half of those of the last one.
+    // Branches computed again: the adapters of the first product, and a half of each adapter of the last one.
     let again = compose::gpu_kernels(&config(&[&lora[..], &["pipeline.recompute=selective"]].concat()));
     let again = kernels_called(&again.expect("kernels"), "adapters");
     assert_eq!(again, [2 * 48, 2 * 48 + (2 + 1) * 24, 2 * 48]);

@@ -141,8 +141,8 @@ fn a_higher_rank_of_adapters_holds_what_is_planned() {
             let sizes = |rank: usize, dropout: f64| {
                 let text = format!(
                     "{model}\n[lora]\nrank = {rank}\ntargets = ['*']\ndropout = {dropout}\n\
-                     [pipeline]\nstages = 1\nmicro_batches = 1\nmicro_batch_size = 3\n\
-                     recompute = '{recompute}'\ndtype = '{dtype}'\n"
+                     [pipeline]\nstages = 1\nmicro_batches = 1\n\
+                     micro_batch_size = 3\nrecompute = '{recompute}'\ndtype = '{dtype}'\n"
                 );
                 let config = Config::parse("my.toml", &text, &[], &[]).expect("a right config");
                 (planned(&config)[0], held(&config, data)[0])

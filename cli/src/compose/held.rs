@@ -33,7 +33,7 @@ pub(super) fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64)
 }
 
 /// Adds what the adapters of a unit hold of `rows` rows: what is between their matrices, and after
-/// backward-input its gradient too. Those of a head that is deferred hold nothing.
+/// backward-input its gradient too. Adapters of a head that is deferred hold nothing.
 pub(super) fn add_adapters(
     unit: &mut UnitSizes,
     parameters: &[ParameterContents],
