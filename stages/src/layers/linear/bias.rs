@@ -16,7 +16,7 @@ pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor, apart: Option<&
         in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
         return Ok(());
     };
-    let (grads, at) = (Matrix::of(grad), bias.weights().grad());
+    let (grads, at) = (Matrix::of(grad), bias.weights().grad()?);
     let sums = Matrix { at, dtype: DType::F32, rows: 1, columns: grads.columns };
     let Some(apart) = apart else {
         return add_columns(&gpu, sums, grads);
