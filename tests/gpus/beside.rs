@@ -2,13 +2,14 @@
 
 use super::*;
 
-const BACKWARD_WEIGHT: &str = "PIPEWRIGHT_BACKWARD_WEIGHT";
+pub(crate) const BACKWARD_WEIGHT: &str = "PIPEWRIGHT_BACKWARD_WEIGHT";
 
 /// Tests that are run again with that stream.
-const TESTS: [&str; 9] = [
+const TESTS: [&str; 10] = [
     "beside::",
     "failures::any_call_of_a_step_may_fail",
     "offload::",
+    "profile::weight_gradients_on_a_stream_of_their_own_are_not_measured",
     "replicas::replicas_on_several_gpus_train_to_the_same_bits",
     "restarts::ranks_on_gpus_are_built_again",
     "shards::adapters_on_gpus_are_divided_too",

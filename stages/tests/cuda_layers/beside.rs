@@ -168,7 +168,10 @@ fn each_use_of_a_gradient_waits_for_it() {
             let of = Update { step: 1, learning_rate: 0.1, scale: 0.5, micro_batches: 3 };
             Together::now(|all| update(&AdamW::default(), parameter, of, all)).expect("there");
         },
-        |parameter| Together::now(|all| parameter.put_aside(all)).expect("there"),
+        |parameter| {
+            Together::now(|all| parameter.put_aside(all)).expect("there");
+            parameter.append_sum(0, 0..1, &mut Vec::new()).expect("there");
+        },
         |parameter| parameter.append_grad(0..1, &mut Vec::new()).expect("there"),
         |parameter| parameter.set_grad(0, &[0; 4]).expect("there"),
         |parameter| parameter.add_grad(0, &mut [0; 4]).expect("there"),
@@ -278,6 +281,38 @@ fn memory_stays_until_a_product_that_nobody_can_wait_for() {
     assert!(failed.contains("let cuEventRecord fail"), "{failed}");
     tell("pw_fail", "");
     (0..2).for_each(|micro_batch| drop(pass(&mut stage, micro_batch)));
+}
+
+/// The trial of its algorithms fails when the product is queued already.
+#[test]
+fn a_gradient_waits_for_a_product_that_has_failed() {
+    let test = "a_gradient_waits_for_a_product_that_has_failed";
+    // Nothing is known of the product from earlier runs.
+    let cache = tempfile::tempdir().expect("a folder");
+    let cache = cache.path().to_string_lossy();
+    let variables = [("XDG_CACHE_HOME", &*cache), ("PIPEWRIGHT_EMULATOR_OPTIMIZE", "-O0")];
+    if again(test, &variables).is_some() || !is_on() {
+        return;
+    }
+    let size = 1 << 10;
+    let mut layer = Linear::new("large", [size; 2], Init::Normal(0.02), 1).without_bias();
+    layer.parameters().into_iter().for_each(|parameter| parameter.move_to(PLACE).expect("there is room"));
+    layer.drop_input_gradient();
+    let [input, grad] = ["x", "dy"].map(|name| tensor(name, &[size; 2]).to(PLACE).expect("there is room"));
+    for pass in 1..=3 {
+        let (_, kept) = layer.forward(train(0), input.clone()).expect("forward");
+        let (_, pending) = layer.backward_input(kept, grad.clone()).expect("backward-input");
+        if pass < 3 {
+            layer.backward_weight(pending).expect("backward-weight");
+            layer.parameters()[0].fetch(Part::Gradient).expect("there");
+            continue;
+        }
+        tell("pw_fail", "cuMemAllocAsync:1");
+        let failed = layer.backward_weight(pending).expect_err("the trial has no memory").to_string();
+        assert!(failed.contains("let cuMemAllocAsync fail"), "{failed}");
+        tell("pw_fail", "");
+    }
+    layer.parameters()[0].fetch(Part::Gradient).expect("there");
 }
 
 #[test]
