@@ -246,6 +246,11 @@ by_wgmma() {
   PIPEWRIGHT_ATTENTION=wgmma "$@"
 }
 
+# With weight gradients on a stream of their own, which is off by default.
+with_gradients_beside() {
+  PIPEWRIGHT_BACKWARD_WEIGHT=beside "$@"
+}
+
 # What two processes on one GPU get through with: sockets and few blocks. That each is a host of its own to NCCL, which refuses two ranks on
 # one GPU of one host, tests say themselves.
 export NCCL_SOCKET_IFNAME="=lo" NCCL_SOCKET_FAMILY=AF_INET NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
@@ -337,6 +342,7 @@ llama() {
 guesses_on_a_gpu() {
   part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_layers" attention_gives_the_same_bits
   part 'guesses: training' 120 guess train
+  part 'guesses: training, backward-weight beside' 60 with_gradients_beside guess train --stages 1
   part 'guesses: kernels' 90 guess kernels
   part 'guesses: launches' 30 guess launches
   part 'guesses: functions of CUDA' 30 guess functions
@@ -400,6 +406,7 @@ on_the_emulator() {
       part "the bench runs: $command" 300 guess $command
     done
     part 'the bench runs: links' 300 links
+    part 'the bench runs: backward-weight beside' 300 with_gradients_beside guess train --stages 1
     part 'of two processes by NCCL one is killed' 120 killed
   fi
   for name in compute-sanitizer 'speed, and PyTorch beside it'; do
@@ -413,7 +420,7 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-export -f train killed predicted sanitize benchmark resnet llama guess links by_wgmma
+export -f train killed predicted sanitize benchmark resnet llama guess links by_wgmma with_gradients_beside
 SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi

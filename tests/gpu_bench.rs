@@ -138,6 +138,25 @@ fn attention_by_wgmma_is_measured_and_compared_with_the_usual_one() {
 }
 
 #[test]
+fn training_with_weight_gradients_beside_is_measured() {
+    if !is_emulated() {
+        return;
+    }
+    const BACKWARD_WEIGHT: &str = "PIPEWRIGHT_BACKWARD_WEIGHT";
+    if std::env::var_os(BACKWARD_WEIGHT).is_some() {
+        return println!("{}", printed("train --stages 1"));
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args(["training_with_weight_gradients_beside", "--nocapture"])
+        .env(BACKWARD_WEIGHT, "beside")
+        .output()
+        .expect("a process");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    assert_rows(&text, &["training: 1 stage, all on cuda:0, backward-weight beside"]);
+}
+
+#[test]
 fn launches_functions_and_links_are_measured() {
     if !is_emulated() {
         return;

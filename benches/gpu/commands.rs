@@ -46,7 +46,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// A model in this many stages.
+    /// A model in this many stages. `PIPEWRIGHT_BACKWARD_WEIGHT=beside` gives weight gradients a stream.
     Train {
         #[arg(long, num_args = 1.., default_values_t = train::STAGES)]
         stages: Vec<u32>,
@@ -54,7 +54,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Every kernel by itself.
+    /// Every kernel by itself: without that variable, or weight gradients are not measured.
     Kernels {
         /// Only kernels with this in their names.
         part: Option<String>,

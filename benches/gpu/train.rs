@@ -1,7 +1,7 @@
 //! Training with all stages on one GPU, and with each on a GPU of its own.
 
 use pipewright::plan::Gpu;
-use pipewright::stages::devices::probe;
+use pipewright::stages::devices::{BACKWARD_WEIGHT, probe};
 use pipewright::stages::{Device, Place, Recompute};
 use serde_json::Value;
 
@@ -28,6 +28,7 @@ pub(crate) fn measure(
     given: impl Fn(u32) -> Result<Given>,
 ) -> Result<()> {
     let kind = here.and_then(|here| here.kind);
+    let beside = std::env::var_os(BACKWARD_WEIGHT).map_or("", |_| ", backward-weight beside");
     for &ranks in stages {
         let given = given(ranks)?;
         if json {
@@ -35,7 +36,7 @@ pub(crate) fn measure(
             continue;
         }
         // However many stages there are, the GPU has the same work.
-        let what = format!("training: {}, all on {}", counted(ranks), given.places[0].device);
+        let what = format!("training: {}, all on {}{beside}", counted(ranks), given.places[0].device);
         row(table, &given, &what, step_on(&given, 1, kind)?)?;
         if ranks == 1 {
             let given = Given { recompute: Recompute::None, ..given };
@@ -49,7 +50,7 @@ pub(crate) fn measure(
     for &ranks in stages.iter().filter(|ranks| **ranks > 1) {
         let mut given = given(ranks)?;
         let step = step_on(&given, ranks, kind)?;
-        let what = format!("training: {}, a GPU for each", counted(ranks));
+        let what = format!("training: {}, a GPU for each{beside}", counted(ranks));
         if ranks as usize > gpus {
             let guess = guess(&given, &what, step);
             table.unmeasured(&guess, &format!("needs {ranks} GPUs"))?;

@@ -61,7 +61,7 @@ impl<S: Stage> Worker<S> {
             }
             if first.rank == worker.at.rank {
                 // It is put back below, unless the rank stops.
-                let mut total = Gradient::take(worker.parameter(first));
+                let mut total = Gradient::take(worker.parameter(first))?;
                 worker.add_gradients(tie, &mut total)?;
                 worker.spread_gradient(tie, &total)?;
                 total.put_back(worker.parameter(first));
@@ -128,7 +128,7 @@ impl<S: Stage> Worker<S> {
         let mut block = if handed { Vec::new() } else { empty_block(&mut self.blocks) };
         for site in tie.on(self.at.rank) {
             let owned = self.parameter(site).owned();
-            let gradient = Gradient::take(self.parameter(site));
+            let gradient = Gradient::take(self.parameter(site))?;
             if handed {
                 let wire = self.chunk(site.stage).stage.wire_of(gradient.packed()?)?;
                 self.send_wire(to, gradient_tag(site), wire)?;

@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::error::Error;
 
 pub use crate::cuda::hopper::ATTENTION;
+pub use crate::cuda::weight_stream::BACKWARD_WEIGHT;
 pub use crate::cuda::{
     FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
     name_and_memory, pairs, probe,

@@ -17,6 +17,7 @@ mod text;
 #[path = "../common/worlds.rs"]
 mod worlds;
 
+mod beside;
 mod convolutions;
 mod failures;
 mod offload;

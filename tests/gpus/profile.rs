@@ -8,6 +8,7 @@ use pipewright_cli::Result;
 use pipewright_cli::profile::{Subject, measure};
 
 use super::*;
+use crate::beside::BACKWARD_WEIGHT;
 
 const ROWS: usize = 3;
 
@@ -74,6 +75,16 @@ fn wires_between_gpus_are_measured_between_them() {
     let places = [0, 1, 0].map(|index| on(Device::Cuda(index), DType::F32));
     let costs = measured(&places).expect("it is measured");
     assert!(costs.link().latency > 0.0, "{:?}", costs.link());
+}
+
+/// Where the clock would miss them.
+#[test]
+fn weight_gradients_on_a_stream_of_their_own_are_not_measured() {
+    if emulator::start().is_none() || env::var_os(BACKWARD_WEIGHT).is_none() {
+        return;
+    }
+    let refused = measured(&[on(GPU, DType::F32)]).expect_err("refused");
+    has(&refused, &[BACKWARD_WEIGHT, "is set: unset it"]);
 }
 
 #[test]

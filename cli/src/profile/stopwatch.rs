@@ -5,9 +5,11 @@
 //! it is never in training. So they are reported when the thread's next step begins.
 
 use std::cell::RefCell;
+use std::env;
 use std::time::Instant;
 
-use pipewright::stages::{Clock, Device, Result, clock};
+use pipewright::stages::devices::BACKWARD_WEIGHT;
+use pipewright::stages::{Clock, Device, Error, Result, clock};
 
 use super::observation::{Log, Observation, Sample};
 
@@ -35,7 +37,16 @@ struct Stopwatch {
 }
 
 /// From now on, this thread's work is timed by that device's clock, and reported.
+///
+/// # Errors
+/// When there is no such device, or the clock would miss the gradients of weights, on a stream of their own.
 pub(super) fn time_on(device: Device) -> Result<()> {
+    if device != Device::Cpu && env::var_os(BACKWARD_WEIGHT).is_some() {
+        return Err(Error::new(format!(
+            "{BACKWARD_WEIGHT} is set: unset it, because layers whose backward-weight is beside other work \
+             cannot be timed one by one"
+        )));
+    }
     let clock = clock(device)?;
     STOPWATCH
         .with_borrow_mut(|stopwatch| *stopwatch = Stopwatch { reports: true, clock, ..Stopwatch::default() });

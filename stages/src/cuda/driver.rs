@@ -36,19 +36,22 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream in the thread's current context. It does not wait for the default stream.
+    /// A stream in the thread's current context, of the least priority. It does not wait for the default
+    /// stream.
     pub(crate) fn new() -> Result<Self> {
         Self::of_priority(0)
+    }
+
+    /// Like [`Stream::new`]: its kernels begin before waiting kernels of such streams.
+    pub(crate) fn preferred() -> Result<Self> {
+        let [least, greatest] = priorities()?;
+        Self::of_priority(greatest.max(least - 1))
     }
 
     /// Like [`Stream::new`], for transfers: its kernels begin before waiting kernels of other streams.
     /// Transfers need few of the device's processors, and other ranks wait for them.
     pub(crate) fn urgent() -> Result<Self> {
-        let (mut least, mut greatest) = (0, 0);
-        // SAFETY: the pointers are to locals that outlive the call.
-        unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
-            .result()
-            .map_err(failed("asking for the priorities of streams"))?;
+        let [_, greatest] = priorities()?;
         Self::of_priority(greatest)
     }
 
@@ -83,6 +86,16 @@ impl Stream {
         // SAFETY: the stream is alive, because its owner is.
         is_done(unsafe { sys::cuStreamQuery(self.0) })
     }
+}
+
+/// The least and the greatest priority of streams. A smaller number is a greater priority.
+fn priorities() -> Result<[i32; 2]> {
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: the pointers are to locals that outlive the call.
+    unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
+        .result()
+        .map_err(failed("asking for the priorities of streams"))?;
+    Ok([least, greatest])
 }
 
 impl Drop for Stream {

@@ -23,6 +23,7 @@ pub(crate) mod products;
 pub(crate) mod reduce;
 pub(crate) mod source;
 pub(crate) mod streams;
+pub(crate) mod weight_stream;
 
 pub use batched_launch::Together;
 pub use cache::cache_folder;

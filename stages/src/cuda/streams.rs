@@ -10,6 +10,7 @@ use crate::cuda::hopper;
 use crate::cuda::memory::block_cache::Shelf;
 use crate::cuda::memory::pinned::Staging;
 use crate::cuda::module::Kernels;
+use crate::cuda::weight_stream::{self, WeightStream};
 use crate::error::Result;
 
 /// The streams of a GPU for one thread, with the kernels and the memory that work on them uses.
@@ -24,6 +25,8 @@ pub(crate) struct Streams {
     copies: Stream,
     /// The stream for exchanges between processes.
     exchanges: Stream,
+    /// The stream for gradients of weights, if it is wanted.
+    weights: Option<WeightStream>,
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
@@ -41,7 +44,13 @@ impl Streams {
         let capability = capability(index)?;
         check_capability(index, capability)?;
         let uses_wgmma = hopper::is_wanted(index, capability)?;
-        let stream = Arc::new(Stream::new()?);
+        let (stream, weights) = match weight_stream::is_wanted()? {
+            true => {
+                let stream = Arc::new(Stream::preferred()?);
+                (Arc::clone(&stream), Some(WeightStream::new(stream)?))
+            }
+            false => (Arc::new(Stream::new()?), None),
+        };
         Ok(Self {
             index,
             shelf: Shelf::new(index, Arc::clone(&stream))?,
@@ -49,6 +58,7 @@ impl Streams {
             transfers: Stream::urgent()?,
             copies: Stream::urgent()?,
             exchanges: Stream::urgent()?,
+            weights,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
             reached: RefCell::default(),
@@ -81,6 +91,11 @@ impl Streams {
     /// The stream for exchanges between processes.
     pub(crate) fn exchanges(&self) -> &Stream {
         &self.exchanges
+    }
+
+    /// The stream for gradients of weights, if it is wanted. Without it they are on the compute stream.
+    pub(crate) fn weight_stream(&self) -> Option<&WeightStream> {
+        self.weights.as_ref()
     }
 
     /// The kernels.

@@ -18,11 +18,14 @@ pub struct Gradient(GradientBuffer);
 
 impl Gradient {
     /// Takes the gradient out of a parameter. [`Gradient::put_back`] returns it.
-    pub fn take(parameter: &mut Parameter) -> Self {
-        Self(match parameter.on_gpu() {
-            Some(weights) => GradientBuffer::Gpu(weights.grad_memory(), weights.trained()),
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn take(parameter: &mut Parameter) -> Result<Self> {
+        Ok(Self(match parameter.on_gpu() {
+            Some(weights) => GradientBuffer::Gpu(weights.grad_memory()?, weights.trained()),
             None => GradientBuffer::Host(std::mem::take(&mut parameter.grad)),
-        })
+        }))
     }
 
     /// Returns the gradient to the parameter that it was taken out of.
@@ -44,7 +47,7 @@ impl Gradient {
             }
             (GradientBuffer::Gpu(total, count), Some(weights)) => {
                 let at = total.at();
-                weights.gpu()?.add(DType::F32, at, at, weights.grad(), *count)
+                weights.gpu()?.add(DType::F32, at, at, weights.grad()?, *count)
             }
             _ => unreachable!("{ONE_DEVICE}"),
         }
@@ -122,7 +125,7 @@ impl Gradient {
         match (&self.0, other.on_gpu()) {
             (GradientBuffer::Host(numbers), None) => other.grad.copy_from_slice(numbers),
             (GradientBuffer::Gpu(memory, count), Some(weights)) => {
-                return weights.gpu()?.copy(weights.grad(), memory.at(), count * size_of::<f32>());
+                return weights.gpu()?.copy(weights.grad()?, memory.at(), count * size_of::<f32>());
             }
             _ => unreachable!("{ONE_DEVICE}"),
         }
@@ -138,7 +141,7 @@ impl Parameter {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn append_grad(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
         match self.on_gpu() {
-            Some(weights) => return download(&weights.grad_memory(), range, block),
+            Some(weights) => return download(&weights.grad_memory()?, range, block),
             None => block.extend_from_slice(bytemuck::cast_slice(&self.grad[range])),
         }
         Ok(())
@@ -150,7 +153,7 @@ impl Parameter {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn set_grad(&mut self, start: usize, bytes: &[u8]) -> Result<()> {
         if let Some(weights) = self.on_gpu() {
-            let at = weights.grad().offset(start * SIZE);
+            let at = weights.grad()?.offset(start * SIZE);
             return weights.gpu()?.upload_to(at, bytes);
         }
         let numbers: &mut [u8] = bytemuck::cast_slice_mut(&mut self.grad[start..]);
@@ -165,7 +168,7 @@ impl Parameter {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_grad(&mut self, start: usize, bytes: &mut [u8]) -> Result<()> {
         if let Some(weights) = self.on_gpu() {
-            add_download(&weights.grad_memory(), start, bytes)?;
+            add_download(&weights.grad_memory()?, start, bytes)?;
             return self.set_grad(start, bytes);
         }
         add_both(&mut self.grad[start..], bytes.as_chunks_mut().0);

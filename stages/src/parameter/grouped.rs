@@ -148,7 +148,7 @@ impl Parameter {
             Found::Newest => {
                 let memory = self.sums.spare.pop();
                 let memory = memory.unwrap_or_else(|| GradientBuffer::Host(Numbers::zeros(self.grad.len())));
-                self.trade(memory);
+                self.trade(memory).expect("only on the host the newest sum is left in the gradient");
                 true
             }
         }
@@ -211,18 +211,19 @@ impl Parameter {
             (None, Some(weights)) => GradientBuffer::Gpu(weights.more_grad_memory()?, weights.trained()),
             (None, None) => GradientBuffer::Host(Numbers::zeros(self.grad.len())),
         };
-        self.trade(memory);
+        self.trade(memory)?;
         self.start_sum(together)
     }
 
     /// Lets the gradient wait, and takes other memory for the next one.
-    fn trade(&mut self, mut memory: GradientBuffer) {
+    fn trade(&mut self, mut memory: GradientBuffer) -> Result<()> {
         match (&mut memory, self.on_gpu_mut()) {
             (GradientBuffer::Host(numbers), None) => mem::swap(numbers, &mut self.grad),
-            (GradientBuffer::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory),
+            (GradientBuffer::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory)?,
             _ => unreachable!("{ON_ITS_DEVICE}"),
         }
         self.sums.waiting.push(memory);
+        Ok(())
     }
 
     /// Appends numbers of a sum to `block` as bytes: of a sum that waits, by its place among them, oldest

@@ -5,6 +5,7 @@ pub(crate) mod description;
 pub(crate) mod divided;
 pub(crate) mod gradient;
 pub(crate) mod gradient_buffer;
+pub(crate) mod gradient_memory;
 pub(crate) mod grouped;
 pub(crate) mod init;
 pub(crate) mod packed;

@@ -128,7 +128,7 @@ impl Parameter {
         let from = match self.sums.waiting.get(sum) {
             Some(GradientBuffer::Gpu(memory, _)) => memory.at(),
             Some(GradientBuffer::Host(_)) => return Err(on_host()),
-            None => self.there()?.grad(),
+            None => self.there()?.grad()?,
         };
         to.copy_from(from.offset(start * SIZE))
     }
@@ -146,7 +146,7 @@ impl Parameter {
     /// # Errors
     /// As for [`Parameter::pack_sum`].
     pub fn unpack_grad(&mut self, start: usize, from: &Packed) -> Result<()> {
-        let to = self.there()?.grad().offset(start * SIZE);
+        let to = self.there()?.grad()?.offset(start * SIZE);
         from.memory.gpu()?.copy(to, from.at(), from.count * SIZE)
     }
 

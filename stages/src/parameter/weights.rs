@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use crate::cuda::batched_launch::{Entry, Used};
 use crate::cuda::launch::{Arg, args};
-use crate::cuda::{Gpu, Memory, Pinned, Ptr, Together};
+use crate::cuda::{Added, Gpu, Memory, Pinned, Product, Ptr, Together};
 use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result};
 use crate::parameter::description::{PIECE, Part};
+use crate::parameter::gradient_memory::GradientMemory;
 use crate::parameter::pieces::RowPieces;
+use crate::tensor::Tensor;
 use crate::tensor::numbers::Numbers;
 
 /// The threads of a block. Each has four numbers.
@@ -35,7 +37,7 @@ pub(crate) struct Weights {
     trained: usize,
     /// `None` if there is only the copy.
     value: Option<Memory>,
-    grad: Memory,
+    grad: GradientMemory,
     /// The gradients of groups of rows, if there are several.
     of_rows: Vec<Memory>,
     /// For the numbers that are owned.
@@ -95,7 +97,7 @@ impl Weights {
             count: value.len(),
             trained,
             value: (!is_only_copy).then(|| gpu.lasting_memory_of(bytes)).transpose()?,
-            grad: gpu.lasting_memory_of(grad_bytes)?,
+            grad: GradientMemory::new(gpu.lasting_memory_of(grad_bytes)?),
             of_rows: (0..grouping.of_rows)
                 .filter(|_| trained > 0)
                 .map(|_| gpu.lasting_memory_of(grad_bytes))
@@ -152,14 +154,23 @@ impl Weights {
         self.owned = numbers;
     }
 
-    /// The gradient, `f32`.
-    pub(crate) fn grad(&self) -> Ptr {
-        self.grad.at()
+    /// The gradient, `f32`, for work on the compute stream.
+    pub(crate) fn grad(&self) -> Result<Ptr> {
+        self.grad.settled().map(Memory::at)
     }
 
-    /// The gradient's memory.
-    pub(crate) fn grad_memory(&self) -> Memory {
-        self.grad.clone()
+    /// The gradient's memory, for work on the compute stream.
+    pub(crate) fn grad_memory(&self) -> Result<Memory> {
+        self.grad.settled().cloned()
+    }
+
+    /// Adds a product of two tensors to the gradient, as the product says. Both are a whole micro-batch.
+    pub(crate) fn add_product(&self, gpu: &Gpu, product: Product, [left, right]: [&Tensor; 2]) -> Result<()> {
+        let memory = [left, right].map(Tensor::device_memory);
+        if self.grad.write_beside(gpu, product, memory)? {
+            return Ok(());
+        }
+        gpu.product(product, self.grad()?, left.at(), right.at(), Added::default())
     }
 
     /// The memory of the weights in `f32`.
@@ -176,8 +187,8 @@ impl Weights {
     }
 
     /// Exchanges the gradient's memory for another one.
-    pub(crate) fn trade_grad(&mut self, memory: &mut Memory) {
-        std::mem::swap(&mut self.grad, memory);
+    pub(crate) fn trade_grad(&mut self, memory: &mut Memory) -> Result<()> {
+        self.grad.trade(memory)
     }
 
     /// Sets the weights from this place on.
@@ -227,13 +238,13 @@ impl Weights {
             return Ok(());
         }
         let gpu = self.gpu()?;
-        let all = std::iter::once(&self.grad).chain(&self.of_rows);
+        let all = std::iter::once(self.grad.settled()?).chain(&self.of_rows);
         all.into_iter().try_for_each(|memory| gpu.clear(memory.at(), self.grad_bytes()))
     }
 
     /// Adds `f32` numbers to the gradient of a group of rows.
     pub(crate) fn add_grad_of_rows(&self, gpu: &Gpu, group: usize, more: Ptr) -> Result<()> {
-        let sum = self.of_rows.get(group).map_or(self.grad(), Memory::at);
+        let sum = self.of_rows.get(group).map_or_else(|| self.grad(), |sum| Ok(sum.at()))?;
         gpu.add(DType::F32, sum, sum, more, self.trained)
     }
 
@@ -251,22 +262,23 @@ impl Weights {
             }
             apart *= 2;
         }
-        gpu.copy(self.grad(), total.at(), self.grad_bytes())
+        gpu.copy(self.grad()?, total.at(), self.grad_bytes())
     }
 
     /// Copies the gradient to this place of a tensor.
     pub(crate) fn copy_grad_to(&self, to: Ptr) -> Result<()> {
-        self.gpu()?.copy(to, self.grad(), self.grad_bytes())
+        self.gpu()?.copy(to, self.grad()?, self.grad_bytes())
     }
 
     /// Takes the gradient from this place of a tensor.
     pub(crate) fn copy_grad_from(&self, from: Ptr) -> Result<()> {
-        self.gpu()?.copy(self.grad(), from, self.grad_bytes())
+        self.gpu()?.copy(self.grad()?, from, self.grad_bytes())
     }
 
     /// Adds `f32` numbers to the gradient.
     pub(crate) fn add_grad(&self, gpu: &Gpu, more: Ptr) -> Result<()> {
-        gpu.add(DType::F32, self.grad(), self.grad(), more, self.trained)
+        let sum = self.grad()?;
+        gpu.add(DType::F32, sum, sum, more, self.trained)
     }
 
     /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the
@@ -283,22 +295,23 @@ impl Weights {
             self.make_state(states)?;
         }
         let (start, count) = (self.owned.start, self.owned.len());
+        let grad = self.grad.settled()?;
         let full = |memory: &Memory| memory.at().offset(size_of::<f32>() * start).0;
         let half = |memory: &Memory| memory.at().offset(DType::Bf16.bytes() * start).0;
         let state = |index| self.state.get(index).map_or(Ptr::NONE, Memory::at).0;
         let words = [
             full(self.value_memory()),
-            full(&self.grad),
+            full(grad),
             state(0),
             state(1),
             self.copy.as_ref().map_or(Ptr::NONE.0, half),
             count as u64,
             bytemuck::cast(own),
         ];
-        let memory = [self.value_memory(), &self.grad].into_iter().chain(&self.copy);
+        let memory = [self.value_memory(), grad].into_iter().chain(&self.copy);
         let entry = Entry {
             words: &words,
-            of: self.grad(),
+            of: grad.at(),
             blocks: blocks(count),
             memory: memory.chain(&self.state).map(Used::from).collect(),
         };
@@ -308,22 +321,23 @@ impl Weights {
     /// Queues the sums of the squares of the gradient, together with other parameters: one for each piece, or
     /// for each group of each piece.
     pub(crate) fn start_squares(&self, together: &mut Together) -> Result<()> {
+        let grad = self.grad.settled()?;
         if let Some(table) = &self.square_table {
             let sums = self.squares.numbers().len();
-            let used = [Used::from(&self.squares), Used::from(&self.grad), Used::from(table)];
+            let used = [Used::from(&self.squares), Used::from(grad), Used::from(table)];
             let entry = Entry {
-                words: &[self.squares.at().0, self.grad.at().0, table.at().0, sums as u64],
-                of: self.grad(),
+                words: &[self.squares.at().0, grad.at().0, table.at().0, sums as u64],
+                of: grad.at(),
                 blocks: sums,
                 memory: used.into_iter().collect(),
             };
             return together.add(&*self.gpu()?, ("sum_squares_of_parts", THREADS), &[], entry);
         }
         let entry = Entry {
-            words: &[self.squares.at().0, self.grad.at().0, self.trained as u64],
-            of: self.grad(),
+            words: &[self.squares.at().0, grad.at().0, self.trained as u64],
+            of: grad.at(),
             blocks: self.trained.div_ceil(PIECE),
-            memory: [Used::from(&self.squares), Used::from(&self.grad)].into_iter().collect(),
+            memory: [Used::from(&self.squares), Used::from(grad)].into_iter().collect(),
         };
         let args = args![PIECE];
         together.add(&*self.gpu()?, ("sum_squares", THREADS), &args, entry)
@@ -332,7 +346,7 @@ impl Weights {
     /// Sets the gradient to zero, together with other parameters.
     pub(crate) fn clear_grad(&self, together: &mut Together) -> Result<()> {
         let gpu = self.gpu()?;
-        for memory in std::iter::once(&self.grad).chain(&self.of_rows) {
+        for memory in std::iter::once(self.grad.settled()?).chain(&self.of_rows) {
             let entry = Entry {
                 words: &[memory.at().0, self.trained as u64],
                 of: memory.at(),
@@ -368,7 +382,7 @@ impl Weights {
         let gpu = self.gpu()?;
         match part {
             Part::Value => return self.store_value(&numbers[0]),
-            Part::Gradient => return gpu.upload_to(self.grad.at(), bytemuck::cast_slice(&numbers[0])),
+            Part::Gradient => return gpu.upload_to(self.grad()?, bytemuck::cast_slice(&numbers[0])),
             Part::State => {}
         }
         if self.state.len() != numbers.len() {
@@ -383,7 +397,7 @@ impl Weights {
         let gpu = self.gpu()?;
         let memories = match part {
             Part::Value => self.value.as_slice(),
-            Part::Gradient => std::slice::from_ref(&self.grad),
+            Part::Gradient => std::slice::from_ref(self.grad.settled()?),
             Part::State => &self.state[..],
         };
         let mut pairs = memories.iter().zip(numbers);

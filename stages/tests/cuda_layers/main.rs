@@ -1,5 +1,5 @@
 //! Layers, optimizers and memory on a GPU. Without a GPU, the tests run on an emulated one. Tests that set or
-//! count something of a whole process (`choice`, `frozen`, `shelves`) start one for it.
+//! count something of a whole process (`beside`, `choice`, `frozen`, `shelves`) start one for it.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -8,6 +8,7 @@ mod documents;
 
 mod apart;
 mod attention;
+mod beside;
 mod bias_sums;
 mod blocks;
 mod choice;

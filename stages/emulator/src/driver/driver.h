@@ -85,6 +85,7 @@ struct Task {
 struct Stream {
     Device *device = nullptr;
     bool waits_for_legacy = false, destroyed = false;
+    int priority = 0;
     std::deque<Task> work = {};
     /// How many pieces of work have been queued, and how many are done.
     uint64_t queued = 0, done = 0;

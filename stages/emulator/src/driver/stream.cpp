@@ -114,11 +114,23 @@ CUresult wait_all(Device *device) {
     return SUCCESS;
 }
 
-API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int) {
+API CUresult cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) {
     MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
-    return *stream = new_stream(current(), (flags & 1) == 0), SUCCESS;
+    *stream = new_stream(current(), (flags & 1) == 0);
+    (*stream)->priority = priority;
+    return SUCCESS;
+}
+
+// For tests: the priorities of the streams that a program has made, in their order.
+API void pw_priorities(char *into, size_t bytes) {
+    Lock lock(machine());
+    std::string all;
+    for (Device *device : devices())
+        for (Stream *stream : device->streams)
+            if (stream != device->legacy) all += text("%s%d", all.empty() ? "" : " ", stream->priority);
+    snprintf(into, bytes, "%s", all.c_str());
 }
 
 API CUresult cuStreamCreate(Stream **stream, unsigned flags) {

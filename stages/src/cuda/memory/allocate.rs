@@ -7,6 +7,7 @@ use crate::cuda::failure;
 use crate::cuda::memory::block_cache::{Block, Filler, Kind, Shelf};
 use crate::cuda::memory::device::Memory;
 use crate::cuda::streams::Streams;
+use crate::cuda::weight_stream::WeightStream;
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Purpose, Result};
 
@@ -55,6 +56,7 @@ impl Streams {
             return Ok(block);
         }
         // Freeing unused blocks of other sizes may be enough, or else unused blocks of other threads.
+        self.weight_stream().map_or(Ok(()), WeightStream::await_all)?;
         for clear in [Shelf::clear, Shelf::clear_others] {
             clear(shelf)?;
             self.synchronize()?;

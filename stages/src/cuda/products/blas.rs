@@ -42,8 +42,10 @@ pub(crate) struct Blas {
     choices: Choices,
     /// How many products have been tried.
     trials: Cell<usize>,
-    /// One workspace serves all products, because they run one after the other on one stream.
+    /// One workspace serves all products of the compute stream, because they run one after the other.
     pub(crate) workspace: Memory,
+    /// That of the stream for gradients of weights, if there is one.
+    pub(crate) weights_workspace: Option<Memory>,
 }
 
 /// A plan, and the choice of its algorithm. As long as none is known, it is the first.
@@ -61,7 +63,7 @@ pub(crate) struct Planned {
 impl Blas {
     pub(crate) fn open(streams: &Streams) -> Result<Self> {
         Library::CublasLt.require()?;
-        let workspace = streams.lasting_memory_of(WORKSPACE)?;
+        let workspace = || streams.lasting_memory_of(WORKSPACE);
         let handle = result::create_handle().map_err(refused("starting cuBLASLt"))?;
         Ok(Self {
             handle,
@@ -69,7 +71,8 @@ impl Blas {
             of_rows: RefCell::default(),
             choices: Choices::of(streams.index())?,
             trials: Cell::new(0),
-            workspace,
+            workspace: workspace()?,
+            weights_workspace: streams.weight_stream().map(|_| workspace()).transpose()?,
         })
     }
 

@@ -7,8 +7,10 @@ pub(crate) mod plan;
 pub(crate) mod product;
 pub(crate) mod trial;
 
-use crate::cuda::driver::Ptr;
+use crate::cuda::driver::{Ptr, Stream};
 use crate::cuda::gpu::Gpu;
+use crate::cuda::memory::device::Memory;
+use crate::cuda::weight_stream::WeightStream;
 use crate::device::Device;
 use crate::error::Result;
 use blas::refused;
@@ -31,8 +33,40 @@ impl Gpu {
         right: Ptr,
         Added { bias, onto }: Added,
     ) -> Result<()> {
+        let operands = Operands { out, old: onto.unwrap_or(out), left, right, bias };
+        self.product_on(self.stream(), &self.blas()?.workspace, what, operands)
+    }
+
+    /// As [`Gpu::product`] without a bias, of the whole of this memory, on the stream for gradients of
+    /// weights. Returns its number there.
+    ///
+    /// # Errors
+    /// As [`Gpu::product`].
+    pub(crate) fn product_beside(
+        &self,
+        beside: &WeightStream,
+        what: Product,
+        [out, left, right]: [&Memory; 3],
+    ) -> Result<u64> {
+        let workspace = self.blas()?.weights_workspace.as_ref();
+        let workspace = workspace.expect("it is made where there is such a stream");
+        let operands =
+            Operands { out: out.at(), old: out.at(), left: left.at(), right: right.at(), bias: None };
+        beside.queue([out, left, right], |stream| self.product_on(stream, workspace, what, operands))
+    }
+
+    /// Queues a product on a stream, which has this workspace. If it is time, it queues the trial of its
+    /// algorithms too, on the compute stream.
+    fn product_on(
+        &self,
+        stream: &Stream,
+        workspace: &Memory,
+        what: Product,
+        operands: Operands,
+    ) -> Result<()> {
+        let Operands { out, old, left, right, bias } = operands;
         assert_eq!(bias.is_some(), what.bias, "a bias where the product has one");
-        let aligned = [Some(out), Some(left), Some(right), bias, onto]
+        let aligned = [Some(out), Some(old), Some(left), Some(right), bias]
             .into_iter()
             .flatten()
             .all(|at| at.0.is_multiple_of(ALIGNMENT));
@@ -40,10 +74,9 @@ impl Gpu {
         let blas = self.blas()?;
         let planned = blas.plan(what, Device::Cuda(self.index()))?;
         let algorithm = planned.algorithm(blas, what)?;
-        let operands = Operands { out, old: onto.unwrap_or(out), left, right, bias };
         // SAFETY: the caller's promise. The workspace has the size that plans are made for and is used in the
         // stream's order.
-        unsafe { planned.plan.run(blas.handle, algorithm, operands, blas.workspace.at(), self.stream()) }
+        unsafe { planned.plan.run(blas.handle, algorithm, operands, workspace.at(), stream) }
             .map_err(refused(what))?;
         planned.measure(blas, what, self)
     }

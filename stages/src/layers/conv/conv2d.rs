@@ -143,7 +143,7 @@ impl Conv2d {
         let of = self.windows_of(input.shape())?;
         if let Some(gpu) = grad.gpu()? {
             let starts_sum = self.weight.starts_sum(false);
-            return of.add_weight_grad(&gpu, self.weight.weights().grad(), starts_sum, [input, grad]);
+            return of.add_weight_grad(&gpu, self.weight.weights().grad()?, starts_sum, [input, grad]);
         }
         let starts_sum = self.weight.starts_sum(conv::is_added_up_first(of.count, of.seen));
         let [input, grad] = [input, grad].map(|tensor| tensor.clone().converted(DType::F32));

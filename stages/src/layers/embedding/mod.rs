@@ -132,7 +132,7 @@ impl Embedding {
         let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
         if !self.tokens.is_frozen() {
             self.by_token.sort(input.ids(), &self.own, self.padding);
-            self.by_token.add_grads(gpu, self.tokens.weights().grad(), grad)?;
+            self.by_token.add_grads(gpu, self.tokens.weights().grad()?, grad)?;
         }
         let dim = self.dim();
         if spans.starts.is_some()
@@ -142,11 +142,11 @@ impl Embedding {
             (0..).zip(of_rows.ids_mut()).for_each(|(row, own)| *own = spans.position(row) as u32);
             let all = 0..positions.dims()[0];
             self.by_position.sort(of_rows.ids(), &all, None);
-            return self.by_position.add_grads(gpu, positions.weights().grad(), grad);
+            return self.by_position.add_grads(gpu, positions.weights().grad()?, grad);
         }
         match self.trained() {
             [_, Some(positions)] => {
-                let args = args![positions.weights().grad(), grad, batch, dim];
+                let args = args![positions.weights().grad()?, grad, batch, dim];
                 gpu.launch(kernel!(grad.dtype(), "embedding_positions"), Grid::of_rows(time, dim), &args)
             }
             [_, None] => Ok(()),

@@ -17,7 +17,7 @@ pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor, apart: Option<&
         in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
         return Ok(());
     };
-    let (grads, at) = (Matrix::of(grad), bias.weights().grad());
+    let (grads, at) = (Matrix::of(grad), bias.weights().grad()?);
     let sums = Matrix { at, dtype: DType::F32, rows: 1, columns: grads.columns };
     let Some(apart) = apart else {
         return add_columns(&gpu, sums, grads);
@@ -35,7 +35,7 @@ pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor, apart: Option<&
 /// Adds sums that a kernel has made already, of slices of the gradient's rows.
 pub(crate) fn add_sums(bias: &mut Parameter, sums: &Tensor) -> Result<()> {
     let gpu = sums.gpu()?.expect("only a GPU makes sums for a bias");
-    gpu.add_slices(bias.weights().grad(), sums.at(), [sums.shape().rows(), sums.shape().last()])
+    gpu.add_slices(bias.weights().grad()?, sums.at(), [sums.shape().rows(), sums.shape().last()])
 }
 
 /// Adds the sum of all rows to a row.

@@ -102,7 +102,7 @@ impl WeightMatrix {
             left_of: from.within(grad),
             ..grad_product(grad, input, starts_sum)
         };
-        let out = self.parameter().weights().grad();
+        let out = self.parameter().weights().grad()?;
         gpu.product_anywhere(product, out, from.first(grad.at(), grad), input.at())
     }
 }

@@ -182,7 +182,7 @@ impl WeightMatrix {
             return Ok(());
         }
         if let Some(gpu) = grad.gpu()? {
-            return self.add_grad_on(&gpu, input, grad);
+            return self.add_grad_on(&gpu, input, grad, all);
         }
         let (left, right) = match self.layout {
             Layout::InOut => (input, grad),
@@ -262,7 +262,7 @@ impl WeightMatrix {
         }
         if let Some(gpu) = gpu {
             let product = Product { inner: rows.len(), ..grad_product(grads, inputs, starts_sum) };
-            let out = self.weight.weights().grad();
+            let out = self.weight.weights().grad()?;
             return gpu.product_of_rows(product, out, first(grads, rows), first(inputs, rows));
         }
         let start = Start::of_sum(starts_sum);
@@ -385,9 +385,9 @@ impl WeightMatrix {
     }
 
     /// As [`WeightMatrix::add_grad`].
-    fn add_grad_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+    fn add_grad_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor, all: usize) -> Result<()> {
         let starts_sum = self.for_gradients().starts_sum(false);
-        let out = self.parameter().weights().grad();
+        let weights = self.parameter().weights();
         let (left, right) = match self.layout() {
             Layout::InOut => (input, grad),
             Layout::OutIn => (grad, input),
@@ -397,8 +397,13 @@ impl WeightMatrix {
             product = Product { rows: self.sizes()[1], left_of: self.wider(grad), ..product };
         }
         let Some(apart) = &self.apart else {
-            return gpu.product(product, out, left.at(), right.at(), Added::default());
+            // A part of a micro-batch has memory that the next part uses again.
+            return match grad.shape().rows() == all {
+                true => weights.add_product(gpu, product, [left, right]),
+                false => gpu.product(product, weights.grad()?, left.at(), right.at(), Added::default()),
+            };
         };
+        let out = weights.grad()?;
         let by_rows = self.divides_rows(apart.side);
         let all = OnGpu { at: out, dtype: DType::F32, rows: product.rows, columns: product.columns };
         for places in &apart.groups {
