@@ -21,14 +21,14 @@ const TESTS: [&str; 10] = [
 /// The weights of a small GPT, and of a perceptron in two replicas, in schedules that part the two halves of
 /// backward and in one that does not.
 fn weights() -> String {
-    let places = || [GPU, Device::Cuda(1)].map(|device| on(device, DType::Bf16)).to_vec();
+    let places = |replicas| [GPU, Device::Cuda(1)].map(|device| on(device, DType::Bf16)).repeat(replicas);
     let hashes = ["1f1b", "zb-h1", "zb-v"].map(|name| {
-        let (_, gpt) = train(&recipe(2, true, 4), named(name, 2, 4), places());
+        let (_, gpt) = train(&recipe(2, true, 4), named(name, 2, 4), places(1));
         let data = RandomRows { rows: 3, width: 10, classes: 5 };
         let model = || Mlp { sizes: vec![10, 9, 7, 5], dropout: 0.1, seed: 3 }.model();
         let mut perceptron = recipe_of(model, Arc::new(data), 4);
         perceptron.replicas = 2;
-        format!("{gpt} {}", train(&perceptron, named(name, 2, 4), places()).1)
+        format!("{gpt} {}", train(&perceptron, named(name, 2, 4), places(2)).1)
     });
     format!("the weights: {}.", hashes.join(", "))
 }
