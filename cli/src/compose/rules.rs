@@ -78,7 +78,7 @@ pub(super) type Kinds = BTreeMap<String, Quantisation>;
 /// In which blocks a frozen matrix is stored, by its name.
 type Quantise = Box<dyn Fn(&str) -> Option<Quantisation> + Send + Sync>;
 
-/// In which blocks the folder of the model has its matrices, or else those of `model.base`.
+/// Chooses the blocks of a frozen matrix: as the folder has it, or as `model.base` says.
 fn quantisation(config: &Config, kinds: Kinds) -> Result<Quantise> {
     let base = match config.model.base {
         Base::AsItIs => None,

@@ -26,9 +26,9 @@ pub(super) struct Trained {
     pub(super) tied: Tied,
     /// Matrices that are frozen. A GPU has them only in the number format of products.
     pub(super) frozen_matrices: u64,
-    /// All matrices but those of adapters.
+    /// All matrices, without adapters.
     pub(super) matrices: u64,
-    /// Those of the frozen ones that the host has in blocks, and the bytes of these.
+    /// Frozen matrices in blocks on the host, and their bytes.
     pub(super) quantised: u64,
     pub(super) quantised_bytes: u64,
     /// The numbers into which several threads decode them.
