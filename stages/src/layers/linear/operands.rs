@@ -305,8 +305,8 @@ pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, row
     }
 }
 
-/// The most numbers of the memory into which the threads of a rank decode quantised matrices. The largest matrix
-/// has these dimensions. A thread that is alone decodes block by block, and needs none.
+/// The most numbers of the memory into which the threads of a rank decode quantised matrices. The largest
+/// matrix has these dimensions. A thread that is alone decodes block by block, and needs none.
 pub fn decoded_numbers([rows, columns]: [usize; 2]) -> usize {
     2 * decoded([rows, columns]).max(decoded([columns, rows]))
 }
