@@ -58,13 +58,13 @@ fn a_folder_that_is_no_model_or_an_unknown_one() {
 fn a_gguf_file_that_cannot_be_imported() {
     let place = Place::new();
     let mut file = gguf::small();
-    file.tensor("blk.0.attn_output.weight", &[32, 32], 12, &[0; 1024]);
-    place.write("q4k.gguf", file.bytes());
+    file.tensor("blk.0.attn_output.weight", &[32, 32], 16, &[0; 1024]);
+    place.write("iq2.gguf", file.bytes());
     refused(
         &place,
-        &["import", "q4k.gguf", "new"],
-        &["`q4k.gguf`: blk.0.attn_output.weight is quantised in a way that this program does not read \
-             (type 12 of ggml); it reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"],
+        &["import", "iq2.gguf", "new"],
+        &["`iq2.gguf`: blk.0.attn_output.weight is quantised in a way that this program does not read \
+             (type 16 of ggml); it reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K"],
     );
     refused(
         &place,
