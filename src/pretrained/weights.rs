@@ -287,8 +287,7 @@ impl Weights {
             ))
         })?;
         if let Some(kind) = parameter.quantisation() {
-            parameter.hold(self.blocks(mapped, kind)?);
-            return Ok(());
+            return Ok(parameter.hold(self.blocks(mapped, kind)?)?);
         }
         let own = parameter.own_places();
         if let ([all], true) = (&own[..], parameter.is_frozen())

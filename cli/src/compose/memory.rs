@@ -236,17 +236,23 @@ fn of_stage(
         }
         None => {
             let optimizer = states as u64 * tied_copies;
-            ([all, all, states * all, 0.0, 0.0], Tied { trained: tied_copies, frozen: 0, optimizer })
+            let tied = Tied { trained: tied_copies, optimizer, ..Tied::default() };
+            ([all, all, states * all, 0.0, 0.0], tied)
         }
     };
     let [weights, trained_bytes, optimizer, only_copied, quantised] = in_bytes;
-    let in_blocks = trained.map_or(0.0, |numbers| numbers.quantised_bytes as f64);
     let decoded = match (trained, place.device) {
         (Some(numbers), Device::Cpu) if per_weight.shares_products => numbers.decoded,
+        (Some(numbers), Device::Cuda(_)) => numbers.decoded_on_gpu,
         _ => 0,
     };
+    let quantised_bytes = trained.map_or(0, |numbers| numbers.quantised_bytes);
     let trained = trained_bytes;
     let tied = if follows { tied } else { Tied::default() };
+    let in_blocks = match place.device {
+        Device::Cpu => quantised_bytes,
+        Device::Cuda(_) => quantised_bytes - tied.quantised_bytes,
+    };
     let optimizer = optimizer - F32 * tied.optimizer as f64;
     let [shared, shared_copy] = [tied.trained, tied.trained + tied.frozen].map(|count| F32 * count as f64);
     // This replica's part.
@@ -266,13 +272,13 @@ fn of_stage(
     let (packed, copy) = match (place.device, place.dtype) {
         (Device::Cpu, DType::F32) => (F32 * all(|unit| unit.packed), 0.0),
         (Device::Cpu, DType::Bf16) => (activation * all(|unit| unit.packed_bf16), 0.0),
-        (Device::Cuda(_), DType::Bf16) => (0.0, (weights - shared_copy) / 2.0),
+        (Device::Cuda(_), DType::Bf16) => (0.0, (weights - quantised - shared_copy) / 2.0),
         (Device::Cuda(_), DType::F32) => (0.0, 0.0),
     };
     let in_f32 = match (place.device, place.dtype) {
         (Device::Cuda(_), DType::Bf16) => weights - only_copied - shared,
-        (Device::Cuda(_), DType::F32) => weights - shared_copy,
-        (Device::Cpu, _) => weights - quantised + in_blocks,
+        (Device::Cuda(_), DType::F32) => weights - quantised - shared_copy,
+        (Device::Cpu, _) => weights - quantised,
     };
     // What a unit recomputes is in memory while its backward runs.
     let working = |unit: &UnitSizes| {
@@ -292,7 +298,7 @@ fn of_stage(
         Device::Cuda(_) => units.iter().map(|unit| unit.windows_on_gpu).max().unwrap_or(0),
     };
     StageMemory {
-        weights: per_weight.weights * in_f32 + copy,
+        weights: per_weight.weights * (in_f32 + in_blocks as f64) + copy,
         gradients: per_weight.gradients * trained + waiting,
         waiting,
         optimizer: own,

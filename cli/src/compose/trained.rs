@@ -28,11 +28,13 @@ pub(super) struct Trained {
     pub(super) frozen_matrices: u64,
     /// All matrices, without adapters.
     pub(super) matrices: u64,
-    /// Frozen matrices in blocks on the host, and their bytes.
+    /// Frozen matrices in blocks, and their bytes.
     pub(super) quantised: u64,
     pub(super) quantised_bytes: u64,
     /// The numbers into which several threads decode them.
     pub(super) decoded: u64,
+    /// The numbers of the largest of them: a GPU decodes each whole.
+    pub(super) decoded_on_gpu: u64,
 }
 
 /// How many numbers the tied copies in a part of a model have. They are counted in [`Trained`] too.
@@ -40,8 +42,10 @@ pub(super) struct Trained {
 pub(super) struct Tied {
     /// Those that are trained.
     pub(super) trained: u64,
-    /// Those that are frozen.
+    /// Those that are frozen, and not in blocks.
     pub(super) frozen: u64,
+    /// The bytes of those in blocks.
+    pub(super) quantised_bytes: u64,
     /// The optimizer's numbers for them.
     pub(super) optimizer: u64,
 }
@@ -53,6 +57,7 @@ impl Add for Tied {
         Self {
             trained: self.trained + other.trained,
             frozen: self.frozen + other.frozen,
+            quantised_bytes: self.quantised_bytes + other.quantised_bytes,
             optimizer: self.optimizer + other.optimizer,
         }
     }
@@ -72,6 +77,7 @@ impl Add for Trained {
             quantised: self.quantised + other.quantised,
             quantised_bytes: self.quantised_bytes + other.quantised_bytes,
             decoded: self.decoded.max(other.decoded),
+            decoded_on_gpu: self.decoded_on_gpu.max(other.decoded_on_gpu),
         }
     }
 }
@@ -96,6 +102,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let numbers = |parameter: &ParameterContents| {
         let all = parameter.numbers() as u64;
         let is_quantised = parameter.quantisation.is_some();
+        let quantised_bytes = if is_quantised { parameter.bytes() as u64 } else { 0 };
         let is_matrix = parameter.dims.len() >= 2 && !Lora::is_adapter(&parameter.name);
         let states = match parameter.is_optimized {
             true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
@@ -110,17 +117,19 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             optimizer,
             tied: match (parameter.is_tied, parameter.is_frozen) {
                 (false, _) => Tied::default(),
-                (true, false) => Tied { trained: all, frozen: 0, optimizer },
-                (true, true) => Tied { trained: 0, frozen: all, optimizer },
+                (true, false) => Tied { trained: all, optimizer, ..Tied::default() },
+                (true, true) if is_quantised => Tied { quantised_bytes, ..Tied::default() },
+                (true, true) => Tied { frozen: all, ..Tied::default() },
             },
             frozen_matrices: if parameter.is_frozen && parameter.dims.len() >= 2 { all } else { 0 },
             matrices: if is_matrix { all } else { 0 },
             quantised: if is_quantised { all } else { 0 },
-            quantised_bytes: if is_quantised { parameter.bytes() as u64 } else { 0 },
+            quantised_bytes,
             decoded: match parameter.dims[..] {
                 [rows, columns] if is_quantised => decoded_numbers([rows, columns]) as u64,
                 _ => 0,
             },
+            decoded_on_gpu: if is_quantised { all } else { 0 },
         }
     };
     let contents = model(config)?.contents()?;

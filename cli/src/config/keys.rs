@@ -50,14 +50,6 @@ const NO_KEYS: &[(&str, &str)] = &[
     ("bias", "adapters have no biases, and other layers have what their model has: leave it out"),
     ("modules_to_save", "write optimizer.groups = [{ parameters = [\"lm_head.*\"], frozen = false }]"),
     ("eos_token", "the tokenizer's folder says it; data.end_of_text says whether one ends each text"),
-    (
-        "load_in_4bit",
-        "weights of 4 bits are read from a .gguf file, named by model.path, and trained in 32 bits",
-    ),
-    (
-        "load_in_8bit",
-        "weights of 8 bits are read from a .gguf file, named by model.path, and trained in 32 bits",
-    ),
     ("push_to_hub", "nothing is uploaded: `pipewright export RUN FOLDER` writes a folder of Hugging Face"),
     (
         "wandb_project",

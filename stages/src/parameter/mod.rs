@@ -29,7 +29,7 @@ use crate::parameter::description::{Part, StateTensor, Training};
 use crate::parameter::gradient_buffer::{Found, Sums};
 use crate::parameter::init::{Init, starts_at_zero};
 use crate::parameter::pieces::RowPieces;
-use crate::parameter::weights::{Grouping, Weights};
+use crate::parameter::weights::{Grouping, OnHost, Weights};
 use crate::pool;
 use crate::quantised::{Quantisation, Quantised};
 use crate::shards::Shard;
@@ -275,10 +275,16 @@ impl Parameter {
             Device::Cuda(index) => {
                 let grouping = Grouping { of_rows: self.of_rows.len(), pieces: self.row_pieces.as_deref() };
                 let gpu = Gpu::of(index)?;
-                // Layers read a matrix only in products, and a vector also by itself.
-                let only_for_products = self.is_frozen() && self.dims.len() >= 2;
-                let uses = (self.trained(), only_for_products);
-                let mut weights = Weights::new(&gpu, place.dtype, &self.numbers(), uses, grouping)?;
+                let numbers;
+                let from = if let Some(blocks) = self.blocks() {
+                    OnHost::Blocks(blocks)
+                } else {
+                    numbers = self.numbers();
+                    // Layers read a matrix only in products, and a vector also by itself.
+                    let only_for_products = self.is_frozen() && self.dims.len() >= 2;
+                    OnHost::Numbers { value: &numbers, only_for_products }
+                };
+                let mut weights = Weights::new(&gpu, place.dtype, from, self.trained(), grouping)?;
                 weights.own(self.owned.clone());
                 Some(weights)
             }

@@ -42,8 +42,7 @@ impl Parameter {
             true => Quantised::of(kind, columns, &self.value).map_err(|error| error.at(&self.name))?,
             false => Quantised::of_zero_bits(kind, [self.dims[0], columns]),
         };
-        self.hold(blocks);
-        Ok(())
+        self.hold(blocks)
     }
 
     /// Says that its layer can compute with blocks.
@@ -75,13 +74,20 @@ impl Parameter {
 
     /// Has these numbers from now on.
     ///
+    /// # Errors
+    /// When it is on a GPU that has too little memory, or reports an error.
+    ///
     /// # Panics
     /// When they are not as many, or it is not to be [quantised](Parameter::quantise).
-    pub fn hold(&mut self, blocks: Quantised) {
+    pub fn hold(&mut self, blocks: Quantised) -> Result<()> {
         assert!(self.quantised.is_some(), "{}: it is not quantised", self.name);
         assert_eq!([blocks.rows(), blocks.columns()], self.dims[..], "{}: the blocks' numbers", self.name);
+        if let Some(weights) = self.on_gpu_mut() {
+            weights.hold(&blocks)?;
+        }
         self.compact = Some(Compact::Blocks(blocks));
         self.value = Numbers::none();
+        Ok(())
     }
 
     /// In which blocks its numbers are stored, or those that take most memory, if there are several.

@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 use crate::parameter::description::{PIECE, Part};
 use crate::parameter::gradient_memory::GradientMemory;
 use crate::parameter::pieces::RowPieces;
+use crate::quantised::Quantised;
+use crate::quantised::on_gpu::BlocksOnGpu;
 use crate::tensor::Tensor;
 use crate::tensor::numbers::Numbers;
 
@@ -28,14 +30,15 @@ fn blocks(count: usize) -> usize {
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
 /// another number format, also a copy of the weights in that format. Of a frozen matrix there is only the
-/// copy, as nothing but products reads it; the host has its `f32` numbers.
+/// copy, as nothing but products reads it; the host has its `f32` numbers. Of a quantised matrix there are
+/// only blocks.
 #[derive(Debug)]
 pub(crate) struct Weights {
     place: Place,
     count: usize,
     /// How many numbers the gradient has.
     trained: usize,
-    /// `None` if there is only the copy.
+    /// `None` if there is only the copy, or only blocks.
     value: Option<Memory>,
     grad: GradientMemory,
     /// The gradients of groups of rows, if there are several.
@@ -44,6 +47,7 @@ pub(crate) struct Weights {
     state: Vec<Memory>,
     owned: Range<usize>,
     copy: Option<Memory>,
+    blocks: Option<Arc<BlocksOnGpu>>,
     /// Where the GPU writes the sums of the squares of the gradient.
     squares: Arc<Pinned>,
     /// Where the numbers of each sum are, unless each has a piece: see [`RowPieces::table`].
@@ -55,6 +59,32 @@ pub(crate) struct Weights {
 pub(crate) struct WeightMemory {
     value: Option<Memory>,
     copy: Option<Memory>,
+    blocks: Option<Arc<BlocksOnGpu>>,
+}
+
+/// Weights that are copied to a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OnHost<'a> {
+    /// In `f32`. `only_for_products`: nothing but products reads them.
+    Numbers {
+        value: &'a [f32],
+        only_for_products: bool,
+    },
+    Blocks(&'a Quantised),
+}
+
+/// Weights in the number format of products. It has to live until the last product is queued.
+#[derive(Debug)]
+pub(crate) struct Operand {
+    at: Ptr,
+    /// The memory, if they are decoded only for these products.
+    decoded: Option<Memory>,
+}
+
+impl Operand {
+    pub(crate) fn at(&self) -> Ptr {
+        self.decoded.as_ref().map_or(self.at, Memory::at)
+    }
 }
 
 /// What the numbers of a gradient are added up in.
@@ -68,20 +98,26 @@ pub(crate) struct Grouping<'a> {
 
 impl Weights {
     /// These weights on a GPU, with a gradient of `trained` numbers that are zero. The state must still be
-    /// stored. `only_for_products`: nothing but products reads the weights.
+    /// stored.
     pub(crate) fn new(
         gpu: &Gpu,
         dtype: DType,
-        value: &[f32],
-        (trained, only_for_products): (usize, bool),
+        from: OnHost<'_>,
+        trained: usize,
         grouping: Grouping<'_>,
     ) -> Result<Self> {
-        let bytes = size_of_val(value);
-        let is_only_copy = only_for_products && dtype != DType::F32;
-        let copy = match dtype {
-            DType::F32 => None,
-            DType::Bf16 => Some(gpu.lasting_memory_of(dtype.bytes() * value.len())?),
+        let count = match from {
+            OnHost::Numbers { value, .. } => value.len(),
+            OnHost::Blocks(blocks) => blocks.rows() * blocks.columns(),
         };
+        let (has_value, has_copy) = match (from, dtype) {
+            (OnHost::Blocks(_), _) => (false, false),
+            (_, DType::F32) => (true, false),
+            (OnHost::Numbers { only_for_products, .. }, DType::Bf16) => (!only_for_products, true),
+        };
+        let memory = |has: bool, bytes: usize| has.then(|| gpu.lasting_memory_of(bytes)).transpose();
+        let value = memory(has_value, count * size_of::<f32>())?;
+        let copy = memory(has_copy, count * dtype.bytes())?;
         let device = Device::Cuda(gpu.index());
         let grad_bytes = trained * size_of::<f32>();
         let pieces = grouping.pieces.filter(|_| trained > 0);
@@ -92,11 +128,11 @@ impl Weights {
             gpu.upload_to(memory.at(), bytemuck::cast_slice(&table))?;
             Ok::<_, Error>(memory)
         });
-        let weights = Self {
+        let mut weights = Self {
             place: Place { device, dtype },
-            count: value.len(),
+            count,
             trained,
-            value: (!is_only_copy).then(|| gpu.lasting_memory_of(bytes)).transpose()?,
+            value,
             grad: GradientMemory::new(gpu.lasting_memory_of(grad_bytes)?),
             of_rows: (0..grouping.of_rows)
                 .filter(|_| trained > 0)
@@ -105,10 +141,14 @@ impl Weights {
             state: Vec::new(),
             owned: 0..trained,
             copy,
+            blocks: None,
             squares: Arc::new(Pinned::new(sums * size_of::<f64>())?),
             square_table: square_table.transpose()?,
         };
-        weights.store_value(value)?;
+        match from {
+            OnHost::Numbers { value, .. } => weights.store_value(value)?,
+            OnHost::Blocks(blocks) => weights.hold(blocks)?,
+        }
         weights.zero_grad()?;
         Ok(weights)
     }
@@ -134,19 +174,44 @@ impl Weights {
     }
 
     /// The weights in the number format of products.
-    pub(crate) fn operand(&self) -> Ptr {
+    pub(crate) fn operand(&self) -> Result<Operand> {
+        if let Some(blocks) = &self.blocks {
+            let decoded = blocks.decoded(&*self.gpu()?, self.place.dtype)?;
+            return Ok(Operand { at: Ptr::NONE, decoded: Some(decoded) });
+        }
+        Ok(Operand { at: self.numbers(), decoded: None })
+    }
+
+    /// The weights in the number format of products.
+    ///
+    /// # Panics
+    /// When they are in [blocks](Weights::blocks).
+    pub(crate) fn numbers(&self) -> Ptr {
         self.copy.as_ref().unwrap_or_else(|| self.value_memory()).at()
+    }
+
+    /// The blocks, if it is a quantised matrix.
+    pub(crate) fn blocks(&self) -> Option<&BlocksOnGpu> {
+        self.blocks.as_deref()
+    }
+
+    /// Has these blocks from now on.
+    pub(crate) fn hold(&mut self, blocks: &Quantised) -> Result<()> {
+        let blocks = BlocksOnGpu::new(&*self.gpu()?, blocks)?;
+        (self.value, self.copy, self.blocks) = (None, None, Some(Arc::new(blocks)));
+        Ok(())
     }
 
     /// Has the weights of another parameter of this GPU from now on, in its memory, and no state.
     pub(crate) fn share(&mut self, leader: WeightMemory) {
-        (self.value, self.copy) = (leader.value, leader.copy);
+        (self.value, self.copy, self.blocks) = (leader.value, leader.copy, leader.blocks);
         self.state = Vec::new();
     }
 
     /// The memory of the weights.
     pub(crate) fn shared(&self) -> WeightMemory {
-        WeightMemory { value: self.value.clone(), copy: self.copy.clone() }
+        let Self { value, copy, blocks, .. } = self;
+        WeightMemory { value: value.clone(), copy: copy.clone(), blocks: blocks.clone() }
     }
 
     /// As [`Parameter::own`].

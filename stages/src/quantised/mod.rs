@@ -5,6 +5,7 @@ pub(crate) mod decode;
 mod encode;
 pub(crate) mod kind;
 mod matrix;
+pub(crate) mod on_gpu;
 #[cfg(target_arch = "x86_64")]
 mod registers;
 #[cfg(target_arch = "x86_64")]

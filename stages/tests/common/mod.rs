@@ -1,6 +1,8 @@
 //! Helpers for the tests of layers.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod blocks;
+
 use pipewright_stages::{DType, Device, ForwardContext, Layer, Mode, Place, Tensor, rng};
 
 /// The context of this micro-batch in training.

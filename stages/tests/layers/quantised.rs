@@ -2,11 +2,11 @@
 
 use pipewright_stages::layers::{Embedding, Layout, Linear};
 use pipewright_stages::{
-    DType, Device, Division, Place, Quantisation, Quantised, Shard, Sharding, Training, rng,
-    starting_at_zero, threads,
+    DType, Device, Division, Place, Quantisation, Quantised, Shard, Sharding, Training, rng, threads,
 };
 use safetensors::SafeTensors;
 
+use super::common::blocks::{any_blocks, give, of_kinds};
 use super::*;
 
 const GOLDEN: &[u8] = include_bytes!("../../../tests/golden/quantised.safetensors");
@@ -53,51 +53,9 @@ fn numbers_are_rounded_as_ggml_and_bitsandbytes_round() {
     assert_eq!(nf4.to_f32(), numbers(&file, "NF4.rounded"));
 }
 
-/// Blocks of any bits but for their scales, which are small numbers.
-fn any_blocks(kind: Quantisation, [rows, columns]: [usize; 2]) -> Quantised {
-    let (_, size) = kind.block();
-    let mut noise = vec![0.0; kind.bytes(rows * columns)];
-    rng::fill_normal(rng::key(3, "blocks"), 100.0, &mut noise);
-    let mut bytes: Vec<u8> = noise.iter().map(|number| number.abs() as u64 as u8).collect();
-    let scales: &[usize] = match kind {
-        Quantisation::F16 | Quantisation::Bf16 | Quantisation::Nf4 => &[],
-        Quantisation::Q4_1 | Quantisation::Q5_1 | Quantisation::Q4_K | Quantisation::Q5_K => &[0, 2],
-        Quantisation::Q2_K => &[80, 82],
-        Quantisation::Q3_K => &[108],
-        Quantisation::Q6_K => &[208],
-        Quantisation::Q4_0 | Quantisation::Q5_0 | Quantisation::Q8_0 => &[0],
-    };
-    for block in bytes.chunks_exact_mut(size) {
-        // 2^-6 and a little more.
-        scales.iter().for_each(|&at| (block[at], block[at + 1]) = (block[at], 0x24));
-        match kind {
-            Quantisation::Nf4 => block[..4].copy_from_slice(&0.3_f32.to_le_bytes()),
-            Quantisation::F16 | Quantisation::Bf16 => {
-                block.iter_mut().skip(1).step_by(2).for_each(|high| *high = 0x3b);
-            }
-            _ => {}
-        }
-    }
-    let mut matrix = Quantised::new(columns);
-    matrix.push(kind, bytes.into());
-    matrix
-}
-
 /// Gives the first parameter of a layer these blocks, or their numbers.
 fn given(layer: &mut Linear, blocks: Quantised, is_quantised: bool) {
     give(layer.parameters().swap_remove(0), blocks, is_quantised);
-}
-
-fn give(weight: &mut Parameter, blocks: Quantised, is_quantised: bool) {
-    weight.train_by(Training { frozen: true, ..Training::default() });
-    match is_quantised {
-        true => {
-            starting_at_zero(|| weight.quantise(Quantisation::ALL[2])).expect("a frozen matrix");
-            weight.hold(blocks);
-            assert!(weight.value.is_empty() && weight.numbers().len() == weight.count());
-        }
-        false => weight.value.copy_from_slice(&blocks.to_f32()),
-    }
 }
 
 fn rows(count: usize, width: usize, dtype: DType) -> Tensor {
@@ -198,13 +156,8 @@ fn a_table_has_the_vectors_of_the_decoded_numbers() {
 /// A matrix of rows of several kinds, as a model of llama.cpp has queries, keys and values.
 #[test]
 fn rows_of_several_kinds_are_one_matrix() {
-    let kinds = [(Quantisation::Q4_K, 70), (Quantisation::Q6_K, 35), (Quantisation::Q8_0, 40)];
-    let mut blocks = Quantised::new(512);
-    for (kind, rows) in kinds {
-        let part = any_blocks(kind, [rows, 512]);
-        let bytes = part.chunks().flat_map(|(_, bytes)| bytes.to_vec()).collect::<Vec<u8>>();
-        blocks.push(kind, bytes.into());
-    }
+    let blocks =
+        of_kinds(&[(Quantisation::Q4_K, 70), (Quantisation::Q6_K, 35), (Quantisation::Q8_0, 40)], 512);
     assert_eq!(blocks.rows(), 145);
     for rows in [1, 9] {
         let [decoded, quantised] = [false, true].map(|is_quantised| {

@@ -126,7 +126,7 @@ impl Conv2d {
     fn input_grad(&mut self, shape: &Shape, grad: &Tensor) -> Result<Tensor> {
         let of = self.windows_of(shape)?;
         if let Some(gpu) = grad.gpu()? {
-            return of.backward(&gpu, grad, self.weight.weights().operand());
+            return of.backward(&gpu, grad, self.weight.weights().numbers());
         }
         let mut input_grad = Tensor::on_host(shape.dims())?;
         let pack = || in_dtype(grad.dtype(), &self.weight, |w| Filters::backward(w, self.sizes, self.window));
@@ -184,8 +184,8 @@ impl Layer for Conv2d {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let of = self.windows_of(input.shape())?;
         if let Some(gpu) = input.gpu()? {
-            let bias = self.bias.as_ref().map(|bias| bias.weights().operand());
-            let output = of.forward(&gpu, &input, self.weight.weights().operand(), bias)?;
+            let bias = self.bias.as_ref().map(|bias| bias.weights().numbers());
+            let output = of.forward(&gpu, &input, self.weight.weights().numbers(), bias)?;
             return Ok((output, self.kept(ctx, input)));
         }
         let mut output = Tensor::on_host(of.output_shape().dims())?;

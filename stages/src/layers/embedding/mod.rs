@@ -179,9 +179,15 @@ impl Embedding {
         let dim = self.dim();
         if let Some(weights) = self.tokens.on_gpu() {
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
-            let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
+            let (output, ids) = (Tensor::on_gpu(&gpu, dtype, shape.dims())?, input.ids());
             let positions = Positions { first_row: 0, ..self.positions_on_gpu(past, dtype, spans, on_gpu) };
-            look_up_on(&gpu, &output, input.ids(), weights.operand(), positions)?;
+            let Some(blocks) = weights.blocks() else {
+                look_up_on(&gpu, &output, ids, weights.numbers(), positions)?;
+                return Ok(output);
+            };
+            blocks.decode_rows(&gpu, dtype, output.at(), ids)?;
+            let each: Vec<u32> = (0..ids.len() as u32).collect();
+            look_up_on(&gpu, &output, &each, output.at(), positions)?;
             return Ok(output);
         }
         let dtype = self.tokens.place().dtype;
@@ -215,7 +221,7 @@ impl Embedding {
         on_gpu: Option<&OnGpu>,
     ) -> Positions {
         let of =
-            |positions: &Parameter| positions.weights().operand().offset(dtype.bytes() * past * self.dim());
+            |positions: &Parameter| positions.weights().numbers().offset(dtype.bytes() * past * self.dim());
         Positions {
             table: self.positions.as_ref().map_or(Ptr::NONE, of),
             first_row: 0,
@@ -261,7 +267,7 @@ impl Embedding {
                 let ids = ids[rows.clone()].iter().filter(is_here);
                 let here: Vec<u32> = ids.map(|id| id - own.start as u32).collect();
                 let vectors = Tensor::on_gpu(&gpu, dtype, &[few_sizes(here.len(), &rows), dim])?;
-                look_up_on(&gpu, &vectors, &here, weights.operand(), Positions::NONE)?;
+                look_up_on(&gpu, &vectors, &here, weights.numbers(), Positions::NONE)?;
                 Ok(vectors)
             };
             let given: Result<Each> = shards.map(vectors).collect();

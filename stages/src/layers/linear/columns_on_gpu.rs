@@ -38,8 +38,8 @@ impl WeightMatrix {
     ) -> Result<Tensor> {
         let output = rows.beside_with_room(rows.shape().with_last(width).dims(), room)?;
         let product = Product { out_of: Some(width), ..self.product(rows) };
-        let weight = self.parameter().weights().operand();
-        gpu.product(product, output.at(), rows.at(), weight, Added::default())?;
+        let weight = self.parameter().weights().operand()?;
+        gpu.product(product, output.at(), rows.at(), weight.at(), Added::default())?;
         Ok(output)
     }
 
@@ -58,7 +58,8 @@ impl WeightMatrix {
             ..self.product(rows)
         };
         let out = to.first(output.at_mut(gpu)?, output);
-        gpu.product_anywhere(product, out, rows.at(), self.parameter().weights().operand())
+        let weight = self.parameter().weights().operand()?;
+        gpu.product_anywhere(product, out, rows.at(), weight.at())
     }
 
     /// The gradient of the rows, from some columns of the output's gradient, times `scale`.
@@ -71,16 +72,16 @@ impl WeightMatrix {
         let input_grad = grad.beside(grad.shape().with_last(self.sizes()[0]).dims())?;
         let product =
             Product { scale: Scale::of(from.scale), left_of: from.within(grad), ..self.turned_product(grad) };
-        let (left, right) = (from.first(grad.at(), grad), self.parameter().weights().operand());
-        gpu.product_anywhere(product, input_grad.at(), left, right)?;
+        let weight = self.parameter().weights().operand()?;
+        gpu.product_anywhere(product, input_grad.at(), from.first(grad.at(), grad), weight.at())?;
         Ok(input_grad)
     }
 
     /// Adds the gradient of the rows to another one.
     pub(super) fn add_input_grad(&self, gpu: &Gpu, grad: &Tensor, onto: &mut Tensor) -> Result<()> {
         let product = Product { start: Start::Old, ..self.turned_product(grad) };
-        let (out, right) = (onto.at_mut(gpu)?, self.parameter().weights().operand());
-        gpu.product_anywhere(product, out, grad.at(), right)
+        let weight = self.parameter().weights().operand()?;
+        gpu.product_anywhere(product, onto.at_mut(gpu)?, grad.at(), weight.at())
     }
 
     /// Adds the gradient of the weights, unless they are frozen, from some columns of the output's gradient,

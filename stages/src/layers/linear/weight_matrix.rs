@@ -203,8 +203,8 @@ impl WeightMatrix {
         let [width, outputs] = self.sizes;
         if let Some(gpu) = inputs.gpu()? {
             let product = Product { rows: rows.len(), ..self.product(inputs) };
-            let weight = self.weight.weights().operand();
-            return gpu.product_of_rows(product, first(out, rows), first(inputs, rows), weight);
+            let weight = self.weight.weights().operand()?;
+            return gpu.product_of_rows(product, first(out, rows), first(inputs, rows), weight.at());
         }
         let weight = Held::of(&self.weight, self.layout);
         in_format!(inputs.dtype(), N => {
@@ -230,8 +230,8 @@ impl WeightMatrix {
         let [width, outputs] = self.sizes;
         if let Some(gpu) = grads.gpu()? {
             let product = Product { rows: rows.len(), ..self.turned_product(grads) };
-            let weight = self.weight.weights().operand();
-            return gpu.product_of_rows(product, first(out, rows), first(grads, rows), weight);
+            let weight = self.weight.weights().operand()?;
+            return gpu.product_of_rows(product, first(out, rows), first(grads, rows), weight.at());
         }
         let weight = Held::of(&self.weight, self.layout).t();
         in_format!(grads.dtype(), N => {
@@ -332,11 +332,11 @@ impl WeightMatrix {
             start: cuda::Start::of_sum(onto.is_none()),
             ..self.product(rows)
         };
-        let bias = bias.map(|bias| bias.weights().operand());
+        let bias = bias.map(|bias| bias.weights().numbers());
         let Some(apart) = self.apart_at(Side::Outputs) else {
             let added = Added { bias, onto: onto.map(Tensor::at) };
-            let weight = self.parameter().weights().operand();
-            gpu.product(product, output.at(), rows.at(), weight, added)?;
+            let weight = self.parameter().weights().operand()?;
+            gpu.product(product, output.at(), rows.at(), weight.at(), added)?;
             return Ok(output);
         };
         let all = OnGpu::of(&output);
@@ -365,8 +365,8 @@ impl WeightMatrix {
         let input_grad = grad.beside(grad.shape().with_last(self.sizes()[0]).dims())?;
         let product = self.turned_product(grad);
         let Some(apart) = self.apart_at(Side::Inputs) else {
-            let weight = self.parameter().weights().operand();
-            gpu.product(product, input_grad.at(), grad.at(), weight, Added::default())?;
+            let weight = self.parameter().weights().operand()?;
+            gpu.product(product, input_grad.at(), grad.at(), weight.at(), Added::default())?;
             return Ok(input_grad);
         };
         apart.put_together(gpu, &input_grad, |places, out| {
@@ -448,8 +448,8 @@ impl WeightMatrix {
     ) -> Result<Tensor> {
         let Some(apart) = self.apart_at(side) else {
             let sum = empty()?;
-            let weight = self.parameter().weights().operand();
-            gpu.product(product, sum.at(), rows.at(), weight, Added::default())?;
+            let weight = self.parameter().weights().operand()?;
+            gpu.product(product, sum.at(), rows.at(), weight.at(), Added::default())?;
             return Ok(sum);
         };
         apart.add_up(empty, |places, out| {
@@ -466,7 +466,8 @@ impl WeightMatrix {
         let weights = self.parameter().weights();
         let dims = self.parameter().dims();
         let dtype = weights.place().dtype;
-        let all = OnGpu { at: weights.operand(), dtype, rows: dims[0], columns: dims[1] };
+        let operand = weights.operand()?;
+        let all = OnGpu { at: operand.at(), dtype, rows: dims[0], columns: dims[1] };
         all.part(gpu, self.divides_rows(side), places)
     }
 }
