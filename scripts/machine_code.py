@@ -42,6 +42,7 @@ NARROW = {
     "moments|slopes|sum_|_sums|add_rows|find_difference": "sums",
     "global_average|max_pool|windows": "images lie in planes of any size",
     "clear_gradients|trial_numbers": "they load nothing",
+    "decode_blocks": "blocks begin at any even place",
     "dropout_columns|repeat_row": "some columns of short rows",
 }
 

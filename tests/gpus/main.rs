@@ -23,6 +23,7 @@ mod failures;
 mod offload;
 mod orders;
 mod profile;
+mod quantised;
 mod refusals;
 mod replicas;
 mod restarts;

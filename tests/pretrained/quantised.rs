@@ -1,6 +1,9 @@
 //! Frozen matrices in few bits: models of llama.cpp that keep their blocks, and `model.base`. Training has
 //! the bits of training with the decoded numbers.
 
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
 use pipewright::pretrained::import_blocks;
 use pipewright::stages::{Part, Quantisation};
 use pipewright_cli::compose;
@@ -12,7 +15,7 @@ use crate::files::quantised;
 const KINDS: [u32; 12] = [12, 14, 8, 13, 2, 3, 6, 7, 10, 11, 1, 30];
 
 /// Folders of one model: with plain numbers, and in blocks.
-fn both(scratch: &TempDir, kinds: &[u32], has_head: bool) -> [std::path::PathBuf; 2] {
+fn both(scratch: &TempDir, kinds: &[u32], has_head: bool) -> [PathBuf; 2] {
     let file = scratch.path().join("m.gguf");
     fs::write(&file, quantised(kinds, has_head).bytes()).unwrap();
     let [plain, blocks] = ["plain", "blocks"].map(|name| scratch.path().join(name));
@@ -33,13 +36,16 @@ fn config(folder: &Path, more: &[&str]) -> pipewright_cli::Result<Config> {
     Config::parse("test.toml", &text, &[], &sets)
 }
 
-/// Data of 64 tokens: a file that the tests share.
+/// Data of 64 tokens: a file that the tests share, written once.
 fn tokens() -> String {
-    let path = std::env::temp_dir().join(format!("pipewright-tokens-of-64-{}", std::process::id()));
-    let bytes: Vec<u8> =
-        (0..8000_u32).flat_map(|at| ((at * at / 7 + at) % 64).to_le_bytes()[..2].to_vec()).collect();
-    fs::write(&path, bytes).unwrap();
-    format!("kind = 'tokens'\npath = {path:?}")
+    static PATH: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join(format!("pipewright-tokens-of-64-{}", std::process::id()));
+        let bytes: Vec<u8> =
+            (0..8000_u32).flat_map(|at| ((at * at / 7 + at) % 64).to_le_bytes()[..2].to_vec()).collect();
+        fs::write(&path, bytes).unwrap();
+        path
+    });
+    format!("kind = 'tokens'\npath = {:?}", *PATH)
 }
 
 /// A pipeline of a config.

@@ -106,14 +106,11 @@ inline void sixth_scales(Bytes block, unsigned piece, float& scale, float& least
     least = -(half_at(block + 2) * (float)of_least);
 }
 
-// A level of 4-bit NormalFloat: the digits of `codes.rs`.
-inline float nf4_level(unsigned level) {
-    const float LEVELS[16] = {-1.0f,         -0.6961928f,  -0.52507305f, -0.3949175f,
+// The levels of 4-bit NormalFloat: the digits of `codes.rs`.
+const float NF4_LEVELS[16] = {-1.0f,         -0.6961928f,  -0.52507305f,  -0.3949175f,
                               -0.28444138f,  -0.18477343f, -0.091050036f, 0.0f,
                               0.0795803f,    0.1609302f,   0.2461123f,    0.33791524f,
                               0.44070983f,   0.562617f,    0.72295684f,   1.0f};
-    return LEVELS[level];
-}
 
 // Eight numbers of a block, from this one on, which is a multiple of eight.
 inline void decode_eight(Bytes block, unsigned coding, unsigned at, float (&x)[8]) {
@@ -177,7 +174,7 @@ inline void decode_eight(Bytes block, unsigned coding, unsigned at, float (&x)[8
         default: {
             float largest = bits_to_float(four_bytes(block));
             nibbles_of(block + 4 + 16 * piece, first, levels);
-            for (int i = 0; i < 8; ++i) x[i] = nf4_level(levels[i]) * largest;
+            for (int i = 0; i < 8; ++i) x[i] = NF4_LEVELS[levels[i]] * largest;
         }
     }
 }

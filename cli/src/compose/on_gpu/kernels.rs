@@ -15,6 +15,8 @@ const FLOAT: usize = 4;
 
 /// The name of all kernels of adapters.
 const ADAPTERS: &str = "adapters";
+/// The name of the kernels that decode quantised matrices.
+const DECODING: &str = "decoding";
 /// The name of the kernels that add up columns for biases.
 const BIAS_SUMS: &str = "sums of bias gradients";
 
@@ -142,9 +144,25 @@ impl Builder<'_> {
         }
     }
 
+    /// The next parameter, if parameters differ.
+    fn next(&mut self) -> Option<&ParameterContents> {
+        self.left.as_mut().and_then(|left| left.split_off_first())
+    }
+
     /// Whether the next parameter is trained.
     fn is_trained(&mut self) -> bool {
-        self.left.as_mut().and_then(|left| left.split_off_first()).is_none_or(|next| !next.is_frozen)
+        self.next().is_none_or(|next| !next.is_frozen)
+    }
+
+    /// Whether the next parameter, a matrix, is trained. If it is quantised, it is decoded before each
+    /// product.
+    fn matrix(&mut self) -> (bool, Option<Kernel>) {
+        let Some(next) = self.next() else {
+            return (true, None);
+        };
+        let bytes = next.numbers() * HALF + next.bytes();
+        let decoding = Kernel { name: DECODING, work: Work::Bytes(bytes as f64), launches: 1 };
+        (!next.is_frozen, next.quantisation.map(|_| decoding))
     }
 
     /// `[inputs, rank, outputs]` of the next adapters, and how many of their weights are trained.
@@ -197,7 +215,7 @@ impl Builder<'_> {
 
     fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) {
         let tokens = self.rows.tokens;
-        let is_trained = self.is_trained();
+        let (is_trained, decoding) = self.matrix();
         let adds_bias = bias && self.is_trained();
         let adapters = self.adapters();
         let norm = self.norm.take();
@@ -207,6 +225,8 @@ impl Builder<'_> {
         let unit = &mut self.kernels;
         unit.forward.push(Self::product("product forward", [tokens, outputs], inputs, HALF));
         unit.backward_input.push(Self::product("product backward-input", [tokens, inputs], outputs, HALF));
+        unit.forward.extend(decoding);
+        unit.backward_input.extend(decoding);
         if is_trained {
             let product = Self::product("product backward-weight", [inputs, outputs], tokens, FLOAT);
             unit.backward_weight.push(product);
@@ -357,10 +377,15 @@ impl Builder<'_> {
         let adapters = weight.into_iter().filter(|kernel| kernel.name == ADAPTERS);
         let is_scores = |kernel: &Kernel| matches!(kernel.work, Work::Product { .. });
         let first = unit.forward.iter().rposition(is_scores).unwrap_or(unit.forward.len());
+        let most = rows_at_once(Device::Cuda(0));
+        let times = self.rows.tokens.div_ceil(most);
+        // Scores in blocks are decoded for each of these parts of the rows.
+        let again = unit.backward_input.iter().chain(&unit.forward[first..]);
+        let again: Vec<Kernel> = again.filter(|kernel| kernel.name == DECODING).copied().collect();
         unit.backward_input.extend(unit.forward.drain(first..));
         unit.backward_input.push(loss);
         unit.backward_input.extend(adapters);
-        let most = rows_at_once(Device::Cuda(0));
+        unit.backward_input.extend(std::iter::repeat_n(again, times.saturating_sub(1)).flatten());
         for first in (0..self.rows.tokens).step_by(most).filter(|_| is_trained) {
             let rows = most.min(self.rows.tokens - first);
             let product = Self::product("product backward-weight", [dim, vocab], rows, FLOAT);
