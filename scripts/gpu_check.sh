@@ -8,9 +8,10 @@
 #   scripts/gpu_check.sh ... --from PART   go on with what another call had no time for: its last line says where
 #   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: NVRTC compiles the kernels, the emulator runs the tests
 #
-# The most valuable comes first: what was guessed of speed, beside what is measured. Then tests, and what takes long. All that was guessed is
-# printed once more at the end, as a table. With `--only tests`, `--only bench`, `--only sanitize` or `--only attention` that part has the 9
-# minutes to itself. The last is run only so: it tries attention's forward by wgmma, which is off by default, on an H100 or H200.
+# Where there are several GPUs, replicas of stages come first: no machine with two has run them. Then comes what is most valuable: what was
+# guessed of speed, beside what is measured. Then tests, and what takes long. All that was guessed is printed once more at the end, as a
+# table. With `--only tests`, `--only bench`, `--only sanitize` or `--only attention` that part has the 9 minutes to itself. The last is
+# run only so: it tries attention's forward by wgmma, which is off by default, on an H100 or H200.
 # LIMIT=SECONDS takes the place of the 9 minutes. CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is
 # the one of $PYTHON (python3).
 # Functions are called by name; folders are named by hashes.
@@ -231,10 +232,20 @@ guess() {
 }
 
 # As training uses links, and not as tests of several processes on one GPU have to.
-links() {
+usual_links() {
   unset NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_IB_DISABLE NCCL_P2P_DISABLE NCCL_SHM_DISABLE NCCL_MNNVL_ENABLE NCCL_NVLS_ENABLE
   unset NCCL_CUMEM_ENABLE NCCL_ALGO NCCL_PROTO NCCL_MIN_CTAS NCCL_MAX_CTAS
+}
+
+links() {
+  usual_links
   guess links
+}
+
+# Ranks that have wires and sums of replicas at once: a GPU is in two communicators of NCCL.
+several_gpus() {
+  usual_links
+  "$bin/deps/test-processes" gpus::replicas_on gpus::gradients_of_replicas --test-threads=1 --nocapture
 }
 
 # Attention's forward by wgmma: its tests, its errors beside their bounds, and its speed beside the usual way.
@@ -388,6 +399,9 @@ on_a_gpu() {
   fi
   # Tests do not fall back on the emulator.
   export PIPEWRIGHT_TEST_GPU=1
+  if grep -q '"cuda:1"' "$scratch/devices.json"; then
+    part 'replicas of stages on several GPUs' 180 several_gpus
+  fi
   local one parts=${only:-guesses tests more sanitize}
   if [ "$only" = bench ]; then parts='guesses more'; fi
   for one in $parts; do "${one}_on_a_gpu"; done

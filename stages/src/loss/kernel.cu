@@ -52,6 +52,77 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
     load_some(from[0], counts[0], whole, x[0]);
 }
 
+// A row of logits, and what a block knows of it. A thread works on PARTS times eight numbers, or 32
+// bytes, at once.
+template <class T> struct Row {
+    static const int PARTS = 4 / sizeof(T);
+
+    T* numbers;
+    // The first `keeps` numbers, in shared memory.
+    T* kept;
+    unsigned keeps, classes, target;
+    bool whole;
+    float logit;
+
+    // Of numbers that all exist, as almost all do, no instruction asks whether they do.
+    template <bool ALL> unsigned count(unsigned start) const { return ALL ? 8 : some_of_8(start, classes); }
+    bool all_exist(unsigned first) const {
+        return whole && first + (PARTS - 1) * 8 * blockDim.x + 8 <= classes;
+    }
+};
+
+// What a thread has found.
+struct Seen {
+    Softmax softmax, other;
+    // The sum of the distances of the logits from the target's.
+    float apart;
+    bool above;
+};
+
+// Takes in a thread's numbers from place `first` on.
+template <bool ALL, bool KEEP, class T> void take(Seen& seen, const Row<T>& row, unsigned first) {
+    float x[Row<T>::PARTS][8];
+    unsigned second = first + 8 * blockDim.x;
+    const T* from[] = {row.numbers + first, row.numbers + second};
+    unsigned counts[] = {row.template count<ALL>(first), row.template count<ALL>(second)};
+    load_parts(from, counts, x, ALL || row.whole);
+    for (int part = 0; part < Row<T>::PARTS; ++part) {
+        unsigned start = part == 0 ? first : second;
+        if (KEEP && start < row.keeps) store_some(row.kept + start, counts[part], ALL || row.whole, x[part]);
+        // Always, although only smoothing needs it: with a branch here the loop's arrays go to memory.
+        for (int i = 0; i < 8; ++i) seen.apart += i < counts[part] ? x[part][i] - row.logit : 0.0f;
+        for (int i = 0; i < 8; ++i)
+            if (i >= counts[part]) x[part][i] = bits_to_float(0xff800000u);
+        float largest = largest_of(x[part]);
+        if (!seen.above && largest >= row.logit) seen.above = is_above(x[part], start, row.logit, row.target);
+        take<T>(part == 0 ? seen.softmax : seen.other, x[part], largest);
+    }
+}
+
+// Writes the gradient of a thread's numbers from place `first` on: softmax, times `scale` and less `minus`,
+// and less `of_target` at the target.
+struct Gradient {
+    float largest, scale, minus, of_target;
+    bool counted;
+};
+template <bool ALL, class T> void write(const Gradient& gradient, const Row<T>& row, unsigned first) {
+    float x[Row<T>::PARTS][8];
+    unsigned starts[] = {first, first + 8 * blockDim.x};
+    const T* from[] = {first < row.keeps ? row.kept + first : row.numbers + first,
+                       starts[1] < row.keeps ? row.kept + starts[1] : row.numbers + starts[1]};
+    unsigned counts[] = {row.template count<ALL>(first), row.template count<ALL>(starts[1])};
+    load_parts(from, counts, x, ALL || row.whole);
+    for (int part = 0; part < Row<T>::PARTS; ++part) {
+        for (int i = 0; i < 8; ++i) {
+            float& number = x[part][i];
+            number = exp_of<T>(number - gradient.largest) * gradient.scale - gradient.minus;
+            if (starts[part] + i == row.target) number -= gradient.of_target;
+            if (!gradient.counted || i >= counts[part]) number = 0.0f;
+        }
+        store_some(row.numbers + starts[part], counts[part], ALL || row.whole, x[part]);
+    }
+}
+
 // Cross-entropy of logits[rows, width] and targets[rows]. The first `classes` columns count. With GRAD, the
 // logits become the gradient of the summed loss: softmax minus the target. A share of the target,
 // `smoothing`, is spread over all classes. Rows whose target is `ignored` get zeros, and so do columns after
@@ -62,70 +133,36 @@ void load_parts(const T* const (&from)[2], const unsigned (&counts)[2], float (&
 template <bool GRAD, class T>
 void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned classes, unsigned width,
                    u64 ignored, float smoothing, unsigned keeps) {
-    // How many eights a thread has at once: 32 bytes.
-    const int PARTS = 4 / sizeof(T);
-    u64 row = blockIdx.x;
-    T* numbers = logits + row * width;
-    T* kept = (T*)dynamic_shared();
-    unsigned target = targets[row];
+    u64 index = blockIdx.x;
+    unsigned target = targets[index], step = 8 * Row<T>::PARTS * blockDim.x;
     bool counted = target != ignored, whole = width % 8 == 0 && is_aligned(logits);
-    unsigned apart = 8 * blockDim.x;
-    Softmax softmax = {LOWEST, 0.0f}, other = softmax;
-    float logit = counted ? load(numbers + target) : 0.0f;
-    // The sum of the distances of all logits from the target's.
-    float apart_sum = 0.0f;
-    bool above = false;
+    Row<T> row = {logits + index * width, (T*)dynamic_shared(), keeps, classes, target, whole, 0.0f};
+    if (counted) row.logit = load(row.numbers + target);
+    Seen seen = {{LOWEST, 0.0f}, {LOWEST, 0.0f}, 0.0f, false};
+    Softmax softmax = seen.softmax;
     if (counted) {
-        for (unsigned first = 8 * threadIdx.x; first < classes; first += PARTS * apart) {
-            float x[PARTS][8];
-            const T* from[] = {numbers + first, numbers + first + apart};
-            unsigned counts[] = {some_of_8(first, classes), some_of_8(first + apart, classes)};
-            load_parts(from, counts, x, whole);
-            for (int part = 0; part < PARTS; ++part) {
-                unsigned start = first + part * apart;
-                if (GRAD && start < keeps) store_some(kept + start, counts[part], whole, x[part]);
-                // Always, although only smoothing needs it: with a branch here the loop's arrays go to
-                // memory.
-                for (int i = 0; i < 8; ++i) apart_sum += i < counts[part] ? x[part][i] - logit : 0.0f;
-                for (int i = 0; i < 8; ++i)
-                    if (i >= counts[part]) x[part][i] = bits_to_float(0xff800000u);
-                float largest = largest_of(x[part]);
-                if (!above && largest >= logit) above = is_above(x[part], start, logit, target);
-                take<T>(part == 0 ? softmax : other, x[part], largest);
-            }
-        }
-        softmax = of_block(of_both(softmax, other));
-        above = block_sum(above ? 1u : 0u) > 0;
-        if (smoothing > 0.0f) apart_sum = block_sum(apart_sum);
+        unsigned first = 8 * threadIdx.x;
+        for (; row.all_exist(first); first += step) take<true, GRAD>(seen, row, first);
+        for (; first < classes; first += step) take<false, GRAD>(seen, row, first);
+        softmax = of_block(of_both(seen.softmax, seen.other));
+        seen.above = block_sum(seen.above ? 1u : 0u) > 0;
+        if (smoothing > 0.0f) seen.apart = block_sum(seen.apart);
     }
     if (threadIdx.x == 0) {
-        double loss = (double)logf(softmax.sum) - ((double)logit - (double)softmax.largest);
-        if (smoothing > 0.0f) loss -= (double)smoothing * (double)(apart_sum / (float)classes);
-        scores[3 * row] = counted ? loss : 0.0;
-        scores[3 * row + 1] = counted ? 1.0 : 0.0;
+        double loss = (double)logf(softmax.sum) - ((double)row.logit - (double)softmax.largest);
+        if (smoothing > 0.0f) loss -= (double)smoothing * (double)(seen.apart / (float)classes);
+        scores[3 * index] = counted ? loss : 0.0;
+        scores[3 * index + 1] = counted ? 1.0 : 0.0;
         // With a NaN among its numbers, a row is not right.
         bool is_number = softmax.sum == softmax.sum;
-        scores[3 * row + 2] = counted && !above && is_number ? 1.0 : 0.0;
+        scores[3 * index + 2] = counted && !seen.above && is_number ? 1.0 : 0.0;
     }
     if (!GRAD) return;
-    float scale = 1.0f / softmax.sum, minus = smoothing / (float)classes;
-    for (unsigned first = 8 * threadIdx.x; first < classes; first += PARTS * apart) {
-        float x[PARTS][8];
-        unsigned starts[] = {first, first + apart};
-        const T* from[] = {first < keeps ? kept + first : numbers + first,
-                           starts[1] < keeps ? kept + starts[1] : numbers + starts[1]};
-        unsigned counts[] = {some_of_8(first, classes), some_of_8(starts[1], classes)};
-        load_parts(from, counts, x, whole);
-        for (int part = 0; part < PARTS; ++part) {
-            for (int i = 0; i < 8; ++i) {
-                float& number = x[part][i];
-                number = exp_of<T>(number - softmax.largest) * scale - minus;
-                if (starts[part] + i == target) number -= 1.0f - smoothing;
-                if (!counted || i >= counts[part]) number = 0.0f;
-            }
-            store_some(numbers + starts[part], counts[part], whole, x[part]);
-        }
-    }
+    Gradient gradient = {softmax.largest, 1.0f / softmax.sum, smoothing / (float)classes, 1.0f - smoothing,
+                         counted};
+    unsigned first = 8 * threadIdx.x;
+    for (; row.all_exist(first); first += step) write<true>(gradient, row, first);
+    for (; first < classes; first += step) write<false>(gradient, row, first);
 }
 
 #define MAKE(T, SUFFIX)                                                                              \

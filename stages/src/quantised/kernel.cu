@@ -182,7 +182,8 @@ inline void decode_eight(Bytes block, unsigned coding, unsigned at, float (&x)[8
 // out[.., columns] = `eights` times eight numbers of a matrix: of its first rows, or, if there is a list of
 // rows, of these. A row has whole blocks. A thread decodes eight numbers.
 template <class T>
-void decode_blocks(T* out, Bytes blocks, const unsigned* rows, u64 eights, unsigned columns, unsigned coding) {
+void decode_blocks(T* out, Bytes blocks, const unsigned* rows, u64 eights, unsigned columns,
+                   unsigned coding) {
     u64 index = global_thread();
     if (index >= eights) return;
     unsigned of_row = columns / 8, column = 8 * (unsigned)(index % of_row);
