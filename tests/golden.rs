@@ -146,7 +146,13 @@ impl Run {
             return Arc::new(Sgd { momentum: number("momentum"), weight_decay, decay });
         }
         let beta = |index: usize| self.settings["betas"][index].as_f64().expect("a number");
-        Arc::new(AdamW { betas: (beta(0), beta(1)), eps: number("eps"), weight_decay, decay })
+        Arc::new(AdamW {
+            betas: (beta(0), beta(1)),
+            eps: number("eps"),
+            weight_decay,
+            decay,
+            ..AdamW::default()
+        })
     }
 
     /// The model's stages, starting from the recorded weights.

@@ -30,6 +30,7 @@ pub(super) struct Contents {
 #[derive(Debug)]
 struct Entry {
     dims: Vec<usize>,
+    dtype: Dtype,
     /// In bytes from the start of the file.
     offset: u64,
     /// `None` in a checkpoint of format 1.
@@ -38,7 +39,7 @@ struct Entry {
 
 impl Entry {
     fn bytes(&self) -> u64 {
-        4 * self.dims.iter().product::<usize>() as u64
+        (self.dims.iter().product::<usize>() * self.dtype.bitsize() / 8) as u64
     }
 }
 
@@ -60,12 +61,13 @@ impl Contents {
         }
         let mut tensors = BTreeMap::new();
         for (name, info) in metadata.tensors() {
-            if info.dtype != Dtype::F32 {
+            if !matches!(info.dtype, Dtype::F32 | Dtype::BF16 | Dtype::U8) {
                 let found = format!("{:?}", info.dtype);
-                return Err(damaged(&path, format!("`{name}` is {found}, F32 was expected")));
+                return Err(damaged(&path, format!("`{name}` is {found}, F32, BF16 or U8 was expected")));
             }
             let entry = Entry {
                 dims: info.shape.clone(),
+                dtype: info.dtype,
                 offset: start + info.data_offsets.0 as u64,
                 checksum: sums.and_then(|sums| sums.tensors.get(&name).copied()),
             };
@@ -109,11 +111,8 @@ impl Contents {
     }
 
     /// Refuses a file that does not hold this tensor.
-    pub(super) fn check_one(
-        &self,
-        TensorInfo { name, dims, is_elsewhere, .. }: &TensorInfo,
-        whose: &'static str,
-    ) -> Result<()> {
+    pub(super) fn check_one(&self, tensor: &TensorInfo, whose: &'static str) -> Result<()> {
+        let TensorInfo { name, dims, is_elsewhere, .. } = tensor;
         match (is_elsewhere, self.elsewhere.contains_key(name), self.tensors.contains_key(name)) {
             (true, true, _) => return Ok(()),
             (true, false, true) => {
@@ -127,6 +126,12 @@ impl Contents {
         }
         match self.tensors.get(name) {
             None => Err(self.differs(name, format!("is missing, {whose} has it with dimensions {dims:?}"))),
+            Some(entry) if entry.dtype != tensor.dtype() => Err(Error::from(CheckpointError::new(format!(
+                "{}: `{name}` has numbers of {:?}, {whose} has {:?}: set optimizer.state as it was",
+                self.path.display(),
+                entry.dtype,
+                tensor.dtype()
+            )))),
             Some(entry) if entry.dims != *dims => {
                 let difference = format!("has dimensions {:?}, {whose} has {dims:?}", entry.dims);
                 Err(self.differs(name, difference))
@@ -167,10 +172,14 @@ impl Contents {
         File::open(&self.path).map_err(Error::io("open", &self.path))
     }
 
-    /// Reads a tensor's numbers and compares them with its checksum.
+    /// Reads a tensor's numbers, which are `f32`, and compares them with its checksum.
     pub(super) fn read(&self, file: &mut File, tensor: &str, numbers: &mut [f32]) -> Result<()> {
+        self.read_bytes(file, tensor, bytemuck::cast_slice_mut(numbers))
+    }
+
+    /// Reads a tensor's bytes and compares them with its checksum.
+    pub(super) fn read_bytes(&self, file: &mut File, tensor: &str, bytes: &mut [u8]) -> Result<()> {
         let entry = &self.tensors[tensor];
-        let bytes = bytemuck::cast_slice_mut(numbers);
         file.seek(SeekFrom::Start(entry.offset))
             .and_then(|_| file.read_exact(bytes))
             .map_err(Error::io("read", &self.path))?;

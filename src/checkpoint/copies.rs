@@ -25,7 +25,7 @@ struct Tensors {
     value: Vec<f32>,
     /// In place of the weights, if they stay elsewhere.
     elsewhere: Option<Checksum>,
-    states: Vec<Vec<f32>>,
+    states: Vec<Vec<u8>>,
 }
 
 impl Copies {
@@ -36,7 +36,7 @@ impl Copies {
 
     /// Copies a parameter and its optimizer state, with the threads of the current thread. `states` are as in
     /// [`Writer::write`].
-    pub fn add(&mut self, name: &str, value: Kept<'_>, states: &[&[f32]]) {
+    pub fn add(&mut self, name: &str, value: Kept<'_>, states: &[&[u8]]) {
         if self.count == self.tensors.len() {
             self.tensors.push(Tensors::default());
         }
@@ -61,7 +61,7 @@ impl Copies {
     /// As for [`Writer::write`].
     pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<()> {
         self.tensors[..self.count].iter().try_for_each(|tensors| {
-            let states: Vec<&[f32]> = tensors.states.iter().map(Vec::as_slice).collect();
+            let states: Vec<&[u8]> = tensors.states.iter().map(Vec::as_slice).collect();
             let value = tensors.elsewhere.map_or(Kept::Numbers(&tensors.value), Kept::Elsewhere);
             writer.write(&tensors.name, value, &states)
         })
@@ -69,9 +69,9 @@ impl Copies {
 }
 
 /// Makes `to` equal to `from`. Only if the lengths differ it takes other memory.
-fn fill(to: &mut Vec<f32>, from: &[f32]) {
+fn fill<T: bytemuck::Zeroable + Copy + Send + Sync>(to: &mut Vec<T>, from: &[T]) {
     if to.len() != from.len() {
-        *to = vec![0.0; from.len()];
+        *to = vec![T::zeroed(); from.len()];
     }
     copy(from, to);
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pipewright_stages::Parameter;
-use pipewright_stages::optimizer::{self, Optimizer, StateTensor};
+use pipewright_stages::optimizer::{self, Optimizer, StateFormat, StateTensor};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo as Entry};
 
@@ -22,6 +22,24 @@ pub struct TensorInfo {
     /// Whether the checkpoint has only a checksum of its numbers, because they stay where they came from: see
     /// [`Parameter::quantise`](pipewright_stages::Parameter::quantise).
     pub is_elsewhere: bool,
+    /// The number format in the file. Weights have 32 bits.
+    pub format: StateFormat,
+}
+
+impl TensorInfo {
+    /// The number format in a file of safetensors.
+    pub(super) fn dtype(&self) -> Dtype {
+        match self.format {
+            StateFormat::F32 => Dtype::F32,
+            StateFormat::Bf16 => Dtype::BF16,
+            StateFormat::Blocks => Dtype::U8,
+        }
+    }
+
+    /// How many bytes its numbers take in the file.
+    pub(super) fn bytes(&self) -> usize {
+        self.dims.iter().product::<usize>() * self.dtype().bitsize() / 8
+    }
 }
 
 /// A parameter, as a checkpoint has it.
@@ -32,6 +50,7 @@ pub(super) fn info(parameter: &Parameter) -> TensorInfo {
         fused: parameter.whole_fused().to_vec(),
         is_trained: parameter.is_optimized(),
         is_elsewhere: parameter.quantisation().is_some(),
+        format: StateFormat::F32,
     }
 }
 
@@ -60,6 +79,7 @@ pub(super) fn state_tensors(of: &TensorInfo, optimizer: &dyn Optimizer) -> Vec<T
         fused: Vec::new(),
         is_trained: true,
         is_elsewhere: false,
+        format: state.format,
     };
     states.map(tensor).collect()
 }
@@ -81,12 +101,13 @@ impl Layout {
         let mut end = 0;
         let mut entries = Vec::with_capacity(tensors.len());
         let mut begins = Vec::with_capacity(tensors.len());
-        for TensorInfo { name, dims, .. } in tensors {
+        for tensor in tensors {
             let begin = end;
-            end += 4 * dims.iter().product::<usize>();
-            let entry = Entry { dtype: Dtype::F32, shape: dims.clone(), data_offsets: (begin, end) };
-            entries.push((name.clone(), entry));
-            begins.push((name.clone(), begin as u64));
+            end += tensor.bytes();
+            let shape = tensor.dims.clone();
+            let entry = Entry { dtype: tensor.dtype(), shape, data_offsets: (begin, end) };
+            entries.push((tensor.name.clone(), entry));
+            begins.push((tensor.name.clone(), begin as u64));
         }
         let metadata = Metadata::new(None, entries).expect("names are unique and offsets follow on");
         let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");

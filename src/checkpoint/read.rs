@@ -152,25 +152,25 @@ impl Checkpoint {
             let count = parameter.count();
             self.read_value(&mut model, parameter)?;
             parameter.make_state(&optimizer::states_of(optimizer, parameter));
-            let owned = parameter.owned();
-            let tensors = state_tensors(&info(parameter), optimizer);
-            let mut states = std::mem::take(&mut parameter.state);
-            for (TensorInfo { name, dims, .. }, numbers) in tensors.iter().zip(&mut states) {
-                let all = dims.iter().product();
-                if numbers.len() == all {
-                    self.optimizer.read(&mut file, name, numbers)?;
+            let (owned, dims) = (parameter.owned(), parameter.dims().to_vec());
+            let files = state_tensors(&info(parameter), optimizer);
+            let own = optimizer::states_of(optimizer, parameter);
+            for (index, (tensor, own)) in files.iter().zip(&own).enumerate().take(parameter.state.len()) {
+                let name = &tensor.name;
+                if parameter.state_bytes(own) == tensor.bytes() {
+                    self.optimizer.read_bytes(&mut file, name, parameter.stored_state_mut(index, own))?;
                     continue;
                 }
-                let mut whole = vec![0.0; all];
-                self.optimizer.read(&mut file, name, &mut whole)?;
+                let mut whole = vec![0; tensor.bytes()];
+                self.optimizer.read_bytes(&mut file, name, &mut whole)?;
                 if parameter.shard() != Shard::WHOLE {
-                    let mut own = vec![0.0; count];
-                    parameter.take_own(&whole, &mut own);
-                    whole = own;
+                    let mut numbers = vec![0.0; count];
+                    parameter.take_own(&own.format.numbers(&whole), &mut numbers);
+                    whole = own.format.stored(&numbers);
                 }
-                numbers.copy_from_slice(&whole[owned.clone()]);
+                let places = own.bytes_of(&owned, &dims);
+                parameter.stored_state_mut(index, own).copy_from_slice(&whole[places]);
             }
-            parameter.state = states;
         }
         Ok(())
     }

@@ -73,22 +73,25 @@ struct TensorFile {
 }
 
 impl Writer<'_> {
-    /// Writes a parameter and its optimizer state: `states` are whole tensors, or none before the first step.
+    /// Writes a parameter and its optimizer state: `states` are the bytes of whole tensors, or none before the
+    /// first step.
     ///
     /// # Errors
     /// [`Error::Io`], for example when the disk is full.
-    pub fn write(&mut self, name: &str, numbers: Kept<'_>, states: &[&[f32]]) -> Result<()> {
+    pub fn write(&mut self, name: &str, numbers: Kept<'_>, states: &[&[u8]]) -> Result<()> {
         let draft = self.draft;
         let checksum = match numbers {
-            Kept::Numbers(numbers) => draft.model.write(&mut self.model, name, numbers)?,
+            Kept::Numbers(numbers) => {
+                draft.model.write(&mut self.model, name, bytemuck::cast_slice(numbers))?
+            }
             Kept::Elsewhere(checksum) => checksum,
         };
         self.written.push(Written { optimizer: false, tensor: name.to_owned(), checksum });
         for (index, tensor) in draft.states.get(name).into_iter().flatten().enumerate() {
             let checksum = match states.get(index) {
-                Some(numbers) => draft.optimizer.write(&mut self.optimizer, &tensor.name, numbers)?,
+                Some(bytes) => draft.optimizer.write(&mut self.optimizer, &tensor.name, bytes)?,
                 // Before the first step there is no state: the optimizer starts from the file's zeros.
-                None => of_zeros(tensor.dims.iter().product()),
+                None => of_zeros(tensor.bytes()),
             };
             self.written.push(Written { optimizer: true, tensor: tensor.name.clone(), checksum });
         }
@@ -220,8 +223,7 @@ impl TensorFile {
         OpenOptions::new().write(true).open(&self.path).map_err(Error::io("open", &self.path))
     }
 
-    fn write(&self, file: &mut File, tensor: &str, numbers: &[f32]) -> Result<Checksum> {
-        let bytes = bytemuck::cast_slice(numbers);
+    fn write(&self, file: &mut File, tensor: &str, bytes: &[u8]) -> Result<Checksum> {
         file.seek(SeekFrom::Start(self.layout.offsets[tensor]))
             .and_then(|_| file.write_all(bytes))
             .map_err(Error::io("write", &self.path))?;
@@ -248,11 +250,10 @@ fn here(tensors: &[TensorInfo]) -> Vec<TensorInfo> {
     tensors.iter().filter(|tensor| !tensor.is_elsewhere).cloned().collect()
 }
 
-/// The checksum of `count` numbers that are 0.
-fn of_zeros(count: usize) -> Checksum {
+/// The checksum of this many bytes that are 0.
+fn of_zeros(mut bytes: usize) -> Checksum {
     let mut checksum = ChecksumBuilder::new();
     let zeros = [0; 1 << 12];
-    let mut bytes = 4 * count;
     while bytes > 0 {
         let part = bytes.min(zeros.len());
         checksum.add(&zeros[..part]);

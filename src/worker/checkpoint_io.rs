@@ -1,8 +1,9 @@
 //! A rank's weights: written to checkpoints, read from them, and hashed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pipewright_stages::devices::name_and_memory;
+use pipewright_stages::optimizer::{StateTensor, states_of};
 use pipewright_stages::{Device, Parameter, Part, Shard, Stage};
 use sha2::{Digest, Sha256};
 
@@ -16,7 +17,7 @@ use crate::fabric::{Call, Tag};
 use crate::id::{Axis, WorldRank};
 
 /// Is shown a parameter: its name, its weights and the tensors of the optimizer.
-type Show<'a> = dyn FnMut(&str, Kept<'_>, &[&[f32]]) + 'a;
+type Show<'a> = dyn FnMut(&str, Kept<'_>, &[&[u8]]) + 'a;
 
 impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
@@ -121,14 +122,24 @@ impl<S: Stage> Worker<S> {
         for site in sites {
             self.meter.progress.advance();
             let whole = self.whole_state(site)?;
+            let tensors = self.state_tensors(site);
             let parameter = self.chunk(site.stage).parameter(site.index);
+            let here = |whole: Option<Vec<Vec<u8>>>, parameter: &Parameter| {
+                whole.unwrap_or_else(|| {
+                    let stored = tensors.iter().enumerate();
+                    stored.map(|(index, tensor)| parameter.stored_state(index, tensor).to_vec()).collect()
+                })
+            };
             if parameter.shard() != Shard::WHOLE {
-                let states =
-                    whole.unwrap_or_else(|| parameter.state.iter().map(|one| one.to_vec()).collect());
-                let own = [vec![parameter.value.to_vec()], states].concat();
+                let formats = tensors.iter().map(|tensor| tensor.format);
+                let states = formats.clone().zip(here(whole, parameter));
+                let states = states.map(|(format, bytes)| format.numbers(&bytes));
+                let own = std::iter::once(parameter.value.to_vec()).chain(states).collect();
                 if let Some(all) = self.of_all_shards(site, own)? {
                     let [value, states @ ..] = &all[..] else { unreachable!("it has a value") };
-                    let states: Vec<&[f32]> = states.iter().map(Vec::as_slice).collect();
+                    let states: Vec<Vec<u8>> =
+                        formats.zip(states).map(|(format, numbers)| format.stored(numbers)).collect();
+                    let states: Vec<&[u8]> = states.iter().map(Vec::as_slice).collect();
                     let name = self.chunk(site.stage).parameter(site.index).name();
                     show(name, Kept::Numbers(value), &states);
                 }
@@ -138,9 +149,10 @@ impl<S: Stage> Worker<S> {
                 continue;
             }
             let parameter = self.chunk(site.stage).parameter(site.index);
-            let states: Vec<&[f32]> = match &whole {
+            let stored = tensors.iter().enumerate();
+            let states: Vec<&[u8]> = match &whole {
                 Some(whole) => whole.iter().map(Vec::as_slice).collect(),
-                None => parameter.state.iter().map(|numbers| &numbers[..]).collect(),
+                None => stored.map(|(index, tensor)| parameter.stored_state(index, tensor)).collect(),
             };
             show(parameter.name(), Kept::of(parameter), &states);
         }
@@ -215,38 +227,51 @@ impl<S: Stage> Worker<S> {
 
     /// Sends the first replica this replica's part of a parameter's optimizer state.
     fn give_state(&mut self, site: Site) -> Result<()> {
-        let mut block = Vec::new();
+        let tensors = self.state_tensors(site);
         let parameter = self.chunk(site.stage).parameter(site.index);
-        for numbers in &parameter.state {
-            block.extend_from_slice(bytemuck::cast_slice(numbers));
-        }
+        let stored = tensors.iter().enumerate();
+        let block =
+            stored.flat_map(|(index, tensor)| parameter.stored_state(index, tensor)).copied().collect();
         let (first, tag) = (self.share.rank(0), Topic::State.tag(site.stage));
         self.transport.send_bytes(first, tag, block)?;
         // So the first replica has one parameter's state at a time.
         self.await_block(first, tag).map(drop)
     }
 
-    /// A parameter's optimizer state, with the parts of all replicas. `None` if this replica has all of it.
-    fn whole_state(&mut self, site: Site) -> Result<Option<Vec<Vec<f32>>>> {
+    /// The optimizer's tensors for a parameter: none before the first step.
+    fn state_tensors(&mut self, site: Site) -> Vec<StateTensor> {
+        let optimizer = Arc::clone(&self.plan.optimizer);
+        let parameter = self.chunk(site.stage).parameter(site.index);
+        match parameter.state.is_empty() {
+            true => Vec::new(),
+            false => states_of(&*optimizer, parameter),
+        }
+    }
+
+    /// A parameter's optimizer state, as bytes, with the parts of all replicas. `None` if this replica has all
+    /// of it.
+    fn whole_state(&mut self, site: Site) -> Result<Option<Vec<Vec<u8>>>> {
         if !self.plan.sharded {
             return Ok(None);
         }
+        let tensors = self.state_tensors(site);
         let parameter = self.chunk(site.stage).parameter(site.index);
-        let (owned, length) = (parameter.owned(), parameter.count());
-        let mut whole = vec![vec![0.0; length]; parameter.state.len()];
-        for (whole, own) in whole.iter_mut().zip(&parameter.state) {
-            whole[owned.clone()].copy_from_slice(own);
+        let (owned, dims) = (parameter.owned(), parameter.dims().to_vec());
+        let mut whole: Vec<Vec<u8>> = tensors.iter().map(|tensor| vec![0; tensor.bytes()]).collect();
+        for (index, (whole, tensor)) in whole.iter_mut().zip(&tensors).enumerate() {
+            whole[tensor.bytes_of(&owned, &dims)].copy_from_slice(parameter.stored_state(index, tensor));
         }
         for replica in self.share.others() {
             let (peer, tag) = (self.share.rank(replica), Topic::State.tag(site.stage));
             let block = self.await_block(peer, tag)?;
             self.transport.send_bytes(peer, tag, Vec::new())?;
             let theirs = self.chunk(site.stage).slices.owned(site.index, replica);
-            let mut parts = block.chunks_exact((theirs.len() * size_of::<f32>()).max(1));
-            for (whole, part) in whole.iter_mut().zip(&mut parts) {
-                let numbers = part.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-                let places = whole[theirs.clone()].iter_mut();
-                places.zip(numbers).for_each(|(place, number)| *place = number);
+            let mut rest = &block[..];
+            for (whole, tensor) in whole.iter_mut().zip(&tensors) {
+                let places = tensor.bytes_of(&theirs, &dims);
+                let (part, after) = rest.split_at(places.len());
+                whole[places].copy_from_slice(part);
+                rest = after;
             }
         }
         Ok(Some(whole))

@@ -1,6 +1,7 @@
 //! A rank's parameters as the rest of the pipeline sees them.
 
 use pipewright_stages::Shard;
+use pipewright_stages::optimizer::StateFormat;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::TensorInfo;
@@ -55,6 +56,7 @@ impl From<&ParameterInfo> for TensorInfo {
             fused: parameter.fused.clone(),
             is_trained: parameter.is_optimized,
             is_elsewhere: parameter.is_quantised,
+            format: StateFormat::F32,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Where a checkpoint may be written, what may be removed, and what does not change.
 
 use pipewright::checkpoint::{Draft, TensorInfo, named_step, remove, tidy};
-use pipewright::stages::optimizer::Sgd;
+use pipewright::stages::optimizer::{Sgd, StateFormat};
 
 use super::*;
 
@@ -195,6 +195,7 @@ fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
     let tensors = [TensorInfo {
         is_trained: true,
         is_elsewhere: false,
+        format: StateFormat::F32,
         name: "weight".to_owned(),
         dims: vec![2, 3],
         fused: Vec::new(),

@@ -2,7 +2,7 @@
 //! says of optimizers.
 
 use pipewright::stages::Part;
-use pipewright::stages::optimizer::{Adafactor, Lion, Muon};
+use pipewright::stages::optimizer::{Adafactor, Lion, Muon, StateFormat};
 use pipewright_cli::compose;
 
 use super::*;
@@ -19,6 +19,8 @@ fn each() -> Vec<Arc<dyn Optimizer>> {
         Arc::new(lion),
         Arc::new(Muon::default()),
         Arc::new(sgd),
+        Arc::new(AdamW { state: StateFormat::Bf16, ..AdamW::default() }),
+        Arc::new(AdamW { state: StateFormat::Blocks, ..AdamW::default() }),
     ]
 }
 
@@ -64,6 +66,11 @@ fn a_checkpoint_has_the_state_for_any_other_cut() {
     goes_on(&recipe, folder.path());
     let mut adamw = launch(&recipe, &each()[1], 1);
     has(&adamw.load(folder.path().join("0-2")).unwrap_err(), &["the optimizer"]);
+    // Moments in another format are told from those of another optimizer.
+    for (of, found) in [("5-2", "BF16"), ("6-2", "U8")] {
+        let error = adamw.load(folder.path().join(of)).unwrap_err();
+        has(&error, &[".exp_avg", found, "F32", "set optimizer.state as it was"]);
+    }
     // Its parameters are several tensors in one.
     goes_on(&recipe_of_mixtral(2, 2), tempfile::tempdir().expect("a folder").path());
 }
@@ -96,7 +103,9 @@ fn with_sets(keys: &str, sets: &[String]) -> pipewright_cli::Result<Config> {
 /// What the optimizer keeps, against what is planned, to the byte.
 #[test]
 fn the_plan_knows_the_size_of_every_state() {
-    let kinds = ["adafactor", "adamw", "lion", "muon", "sgd"];
+    let bf16 = "adamw'\nstate = 'bf16";
+    let blocks = "adamw'\nstate = '8bit";
+    let kinds = ["adafactor", "adamw", "lion", "muon", "sgd", bf16, blocks];
     let of_models = kinds.iter().flat_map(|kind| ["gpt", "mixtral"].map(|model| (kind, model)));
     for (kind, model) in of_models {
         let keys = format!("[optimizer]\nkind = '{kind}'\n[pipeline]\nstages = 2\n");

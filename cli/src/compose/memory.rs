@@ -5,8 +5,8 @@ use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::held::cost;
 use super::model::{Sizes, recomputed_by_stage, sizes, sizes_under};
-use super::trained::{Tied, Trained, trained};
-use super::{PipelinePlan, optimizer, places};
+use super::trained::{Tied, Trained, states_of_a_weight, trained};
+use super::{PipelinePlan, places};
 use crate::config::{Config, Fabric, environment};
 use crate::error::Result;
 use pipewright::plan::{
@@ -165,7 +165,7 @@ struct PerWeight {
     waiting: f64,
     /// These sums where they are added in place.
     waiting_in_place: f64,
-    /// Of the optimizer, if it keeps equally much for each weight.
+    /// Of the optimizer, in numbers of 32 bits, if it keeps equally much for each weight.
     states: f64,
     /// Into how many parts the optimizer's numbers are divided.
     parts: f64,
@@ -187,7 +187,7 @@ impl PerWeight {
             gradients: 1.0,
             waiting: f64::from(plan.replicas.waiting_sums(false)),
             waiting_in_place: f64::from(plan.replicas.waiting_sums(true)),
-            states: optimizer(config).states("", &[1]).len() as f64,
+            states: states_of_a_weight(config),
             parts,
             copies: f64::from(u8::from(config.saves_beside())),
             shares_products: config.pipeline.threads_per_rank > 1,
@@ -228,19 +228,19 @@ fn of_stage(
     let (states, parts) = (per_weight.states, per_weight.parts);
     let tied_copies = units.iter().map(|unit| unit.tied).sum::<u64>();
     // Of the optimizer: all that is kept for the stage.
-    let (in_bytes, tied) = match trained {
+    let (in_bytes, optimizer, tied) = match trained {
         Some(numbers) => {
-            let Trained { all, trained, optimizer, frozen_matrices, quantised, .. } = numbers;
-            let counts = [all, trained, optimizer, frozen_matrices, quantised];
-            (counts.map(|count| F32 * count as f64), numbers.tied)
+            let Trained { all, trained, frozen_matrices, quantised, .. } = numbers;
+            let counts = [all, trained, frozen_matrices, quantised];
+            (counts.map(|count| F32 * count as f64), numbers.optimizer as f64, numbers.tied)
         }
         None => {
-            let optimizer = states as u64 * tied_copies;
+            let optimizer = (F32 * states * tied_copies as f64) as u64;
             let tied = Tied { trained: tied_copies, optimizer, ..Tied::default() };
-            ([all, all, states * all, 0.0, 0.0], tied)
+            ([all, all, 0.0, 0.0], states * all, tied)
         }
     };
-    let [weights, trained_bytes, optimizer, only_copied, quantised] = in_bytes;
+    let [weights, trained_bytes, only_copied, quantised] = in_bytes;
     let decoded = match (trained, place.device) {
         (Some(numbers), Device::Cpu) if per_weight.shares_products => numbers.decoded,
         (Some(numbers), Device::Cuda(_)) => numbers.decoded_on_gpu,
@@ -253,7 +253,7 @@ fn of_stage(
         Device::Cpu => quantised_bytes,
         Device::Cuda(_) => quantised_bytes - tied.quantised_bytes,
     };
-    let optimizer = optimizer - F32 * tied.optimizer as f64;
+    let optimizer = optimizer - tied.optimizer as f64;
     let [shared, shared_copy] = [tied.trained, tied.trained + tied.frozen].map(|count| F32 * count as f64);
     // This replica's part.
     let own = optimizer / parts;

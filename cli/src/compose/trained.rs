@@ -6,7 +6,7 @@ use std::ops::Add;
 use pipewright::stages::Lora;
 use pipewright::stages::layers::decoded_numbers;
 use pipewright::stages::models::ParameterContents;
-use pipewright::stages::optimizer::states;
+use pipewright::stages::optimizer::{StateFormat, StateTensor, states};
 
 use super::rules::is_plain;
 use super::{model, optimizer};
@@ -20,7 +20,7 @@ pub(super) struct Trained {
     pub(super) all: u64,
     /// Those that are trained.
     pub(super) trained: u64,
-    /// The optimizer's numbers, for weights that are trained.
+    /// The bytes of the optimizer's numbers, for weights that are trained.
     pub(super) optimizer: u64,
     /// Tied copies.
     pub(super) tied: Tied,
@@ -46,7 +46,7 @@ pub(super) struct Tied {
     pub(super) frozen: u64,
     /// The bytes of those in blocks.
     pub(super) quantised_bytes: u64,
-    /// The optimizer's numbers for them.
+    /// The bytes of the optimizer's numbers for them.
     pub(super) optimizer: u64,
 }
 
@@ -96,7 +96,8 @@ impl Sum for Trained {
 pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let optimizer = optimizer(config);
     let may_have_running_means = matches!(config.model.kind, ModelKind::Resnet | ModelKind::Stack);
-    if is_plain(config) && optimizer.updates_parts() && !may_have_running_means {
+    let is_f32 = optimizer.states("", &[1]).iter().all(|tensor| tensor.format == StateFormat::F32);
+    if is_plain(config) && optimizer.updates_parts() && is_f32 && !may_have_running_means {
         return Ok(None);
     }
     let numbers = |parameter: &ParameterContents| {
@@ -108,8 +109,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
             false => Vec::new(),
         };
-        let numbers = states.iter().map(|tensor| tensor.dims.iter().product::<usize>() as u64);
-        let optimizer = numbers.sum();
+        let optimizer = states.iter().map(|tensor| tensor.bytes().next_multiple_of(4) as u64).sum();
         Trained {
             all,
             // A running mean has sums, as a gradient has, but nothing of the optimizer.
@@ -135,6 +135,14 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let contents = model(config)?.contents()?;
     let units = contents.iter();
     Ok(Some(units.map(|unit| unit.parameters.iter().map(numbers).sum()).collect()))
+}
+
+/// How many numbers of 32 bits the optimizer keeps for each weight, if that is equally much.
+pub(super) fn states_of_a_weight(config: &Config) -> f64 {
+    const MANY: usize = 1 << 20;
+    let tensors = optimizer(config).states("", &[MANY]);
+    let bytes: usize = tensors.iter().map(StateTensor::bytes).sum();
+    bytes as f64 / (size_of::<f32>() * MANY) as f64
 }
 
 /// The share of the model's weights that is trained.

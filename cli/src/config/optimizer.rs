@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pipewright::stages::optimizer::{self as engine, Adafactor, AdamW, Decay, Lion, Muon, Sgd};
+use pipewright::stages::optimizer::{self as engine, Adafactor, AdamW, Decay, Lion, Muon, Sgd, StateFormat};
 use serde::{Deserialize, Serialize};
 
 use super::key::{ABOVE_0, BELOW_1, FROM_0, Range, is_below_1, section};
@@ -53,6 +53,11 @@ section! {
         ],
         /// adamw, muon: added to the root of AdamW's second moment.
         eps: f64 = 1e-8 => [only("kind", &["adamw", "muon"]), within(ABOVE_0), also("adam_epsilon epsilon")],
+        /// adamw: how its two moments are stored: `"f32"`, `"bf16"` (rounded at random), or `"8bit"` (blocks of 128 numbers
+        /// with a scale).
+        state: StateFormat = StateFormat::F32 => [
+            only("kind", &["adamw"]), page("#fewer-bits-for-moments"), also("optim_bits state_dtype"),
+        ],
         /// sgd: the decay rate of the velocity, `0.9`; 0 for none. muon: the decay rate of the mean gradient,
         /// `0.95`.
         momentum: Option<f64> = None => [only("kind", &["muon", "sgd"]), within(BELOW_1), unset("by kind")],
@@ -134,7 +139,7 @@ impl Optimizer {
     pub(crate) fn made(&self) -> Box<dyn engine::Optimizer> {
         let (betas, momentum) = (self.betas(), self.momentum());
         let (weight_decay, decay) = (self.weight_decay, self.decay);
-        let adamw = AdamW { betas, eps: self.eps, weight_decay, decay };
+        let adamw = AdamW { betas, eps: self.eps, weight_decay, decay, state: self.state };
         match self.kind {
             OptimizerKind::AdamW => Box::new(adamw),
             OptimizerKind::Adafactor => Box::new(Adafactor { weight_decay, decay, ..Adafactor::default() }),

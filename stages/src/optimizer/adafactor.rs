@@ -9,7 +9,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::description::StateTensor;
+use crate::parameter::state::StateTensor;
 use crate::pool::Buffer;
 
 /// Adafactor, which keeps a mean square for each row and each column of a matrix, instead of one for each
@@ -49,7 +49,9 @@ impl Optimizer for Adafactor {
         let [outer @ .., rows, columns] = dims else {
             return vec![StateTensor::for_each("variance", dims)];
         };
-        let of = |name, dim: &usize| StateTensor { name, dims: outer.iter().chain([dim]).copied().collect() };
+        let of = |name, dim: &usize| {
+            StateTensor::for_each(name, &outer.iter().chain([dim]).copied().collect::<Vec<_>>())
+        };
         vec![of("row_var", rows), of("col_var", columns)]
     }
 

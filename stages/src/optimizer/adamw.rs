@@ -1,14 +1,17 @@
 //! AdamW.
 
+use bytemuck::cast_slice_mut;
+use half::bf16;
 use multiversion::multiversion;
 
 use super::base::{Decay, Optimizer, Update, fill_state};
+use super::moments::{decode, encode, noise, rounded_at_random, seed, signed_levels, unsigned_levels};
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::description::StateTensor;
+use crate::parameter::state::{BLOCK, BLOCK_BYTES, StateFormat, StateTensor};
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).
@@ -25,18 +28,26 @@ pub struct AdamW {
     pub weight_decay: f64,
     /// Which parameters decay.
     pub decay: Decay,
+    /// In which number format it keeps `m` and `v`. It computes in `f32`.
+    pub state: StateFormat,
 }
 
 impl Default for AdamW {
-    /// PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
+    /// PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01. Moments in `f32`.
     fn default() -> Self {
-        Self { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, decay: Decay::default() }
+        Self {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.01,
+            decay: Decay::default(),
+            state: StateFormat::F32,
+        }
     }
 }
 
 impl Optimizer for AdamW {
     fn states(&self, _name: &str, dims: &[usize]) -> Vec<StateTensor> {
-        ["exp_avg", "exp_avg_sq"].map(|name| StateTensor::for_each(name, dims)).into()
+        ["exp_avg", "exp_avg_sq"].map(|name| StateTensor::in_format(self.state, name, dims)).into()
     }
 
     fn update(&self, parameter: &mut Parameter, by: Update, together: &mut Together) -> Result<()> {
@@ -53,18 +64,29 @@ impl Optimizer for AdamW {
             root_scale: (1.0 / (1.0 - square_keep.powf(step)).sqrt()) as f32,
             epsilon: self.eps as f32,
             step_size: (learning_rate / (1.0 - mean_keep.powf(step))) as f32,
+            seeds: [0, 1].map(|moment| seed(by.step, moment)),
         };
         if let Some(weights) = parameter.on_gpu_mut() {
             let Scalars { scale, mean_step, square_keep, square_step, root_scale, epsilon, .. } = scalars;
             let args = [scale, mean_step, square_keep, square_step, root_scale, epsilon].map(Into::into);
+            let seeds = scalars.seeds.map(Into::into);
             let own = [scalars.shrink, scalars.step_size];
-            return weights.update("adamw", &args, 2, own, together);
+            let (kernel, args) = match self.state {
+                StateFormat::F32 => ("adamw", &args[..]),
+                StateFormat::Bf16 => ("adamw_bf16_state", &[&args[..], &seeds].concat()[..]),
+                StateFormat::Blocks => ("adamw_8bit_state", &args[..]),
+            };
+            return weights.update(kernel, args, &[self.state; 2], own, together);
         }
         fill_state(parameter, self);
         let (value, grad, [mean, square]) = parameter.owned_parts() else {
             unreachable!("fill_state: two tensors, and checkpoints are checked against `states`")
         };
-        update(value, grad, mean, square, scalars);
+        match self.state {
+            StateFormat::F32 => update(value, grad, mean, square, scalars),
+            StateFormat::Bf16 => update_halves(value, grad, mean, square, scalars),
+            StateFormat::Blocks => update_blocks(value, grad, mean, square, scalars),
+        }
         Ok(())
     }
 
@@ -96,6 +118,8 @@ struct Scalars {
     epsilon: f32,
     /// `learning_rate / (1 - beta1^step)`.
     step_size: f32,
+    /// For rounding `m` and `v` at random.
+    seeds: [u32; 2],
 }
 
 /// One update of the weights, the mean of the gradient and the mean of its square.
@@ -109,10 +133,73 @@ fn update(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32],
 #[multiversion(targets = "simd")]
 fn update_part(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
     for (((value, &grad), mean), square) in value.iter_mut().zip(grad).zip(mean).zip(square) {
-        let grad = grad * by.scale;
-        *mean = (grad - *mean).mul_add(by.mean_step, *mean);
-        *square = (grad * by.square_step).mul_add(grad, *square * by.square_keep);
-        let root = square.sqrt().mul_add(by.root_scale, by.epsilon);
-        *value = (-by.step_size).mul_add(*mean / root, *value * by.shrink);
+        update_number(value, grad, mean, square, by);
+    }
+}
+
+#[inline(always)]
+fn update_number(value: &mut f32, grad: f32, mean: &mut f32, square: &mut f32, by: Scalars) {
+    let grad = grad * by.scale;
+    *mean = (grad - *mean).mul_add(by.mean_step, *mean);
+    *square = (grad * by.square_step).mul_add(grad, *square * by.square_keep);
+    let root = square.sqrt().mul_add(by.root_scale, by.epsilon);
+    *value = (-by.step_size).mul_add(*mean / root, *value * by.shrink);
+}
+
+/// The same with moments in `bf16`.
+fn update_halves(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
+    let [mean, square] = [mean, square].map(|moment| &mut cast_slice_mut::<f32, bf16>(moment)[..value.len()]);
+    let rows = ((By(value, LINE), By(grad, LINE)), (By(mean, LINE), By(square, LINE)));
+    cut(rows, 2 * LINE, |_, ((value, grad), (mean, square))| {
+        update_part_of_halves(value, grad, mean, square, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_part_of_halves(
+    value: &mut [f32],
+    grad: &[f32],
+    mean: &mut [bf16],
+    square: &mut [bf16],
+    by: Scalars,
+) {
+    for (((value, &grad), mean), square) in value.iter_mut().zip(grad).zip(mean).zip(square) {
+        let [mut m, mut v] = [&*mean, &*square].map(|half| f32::from_bits(u32::from(half.to_bits()) << 16));
+        update_number(value, grad, &mut m, &mut v, by);
+        *mean = rounded_at_random(m, noise(m, grad, by.seeds[0]));
+        *square = rounded_at_random(v, noise(v, grad, by.seeds[1]));
+    }
+}
+
+/// The same with moments in blocks of 8 bits.
+fn update_blocks(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
+    let bytes = value.len().div_ceil(BLOCK) * BLOCK_BYTES;
+    let [mean, square] = [mean, square].map(|moment| &mut cast_slice_mut::<f32, u8>(moment)[..bytes]);
+    let levels = [signed_levels(), unsigned_levels()];
+    let rows = ((By(value, BLOCK), By(grad, BLOCK)), (By(mean, BLOCK_BYTES), By(square, BLOCK_BYTES)));
+    cut(rows, 2 * BLOCK, |_, ((value, grad), (mean, square))| {
+        update_part_of_blocks(value, grad, mean, square, &levels, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_part_of_blocks(
+    value: &mut [f32],
+    grad: &[f32],
+    mean: &mut [u8],
+    square: &mut [u8],
+    levels: &[[f32; 256]; 2],
+    by: Scalars,
+) {
+    let moments = mean.as_chunks_mut().0.iter_mut().zip(square.as_chunks_mut().0);
+    for ((value, grad), (mean, square)) in value.chunks_mut(BLOCK).zip(grad.chunks(BLOCK)).zip(moments) {
+        let (mut m, mut v) = ([0.0; BLOCK], [0.0; BLOCK]);
+        decode(mean, &levels[0], &mut m);
+        decode(square, &levels[1], &mut v);
+        for (((value, &grad), m), v) in value.iter_mut().zip(grad).zip(&mut m).zip(&mut v) {
+            update_number(value, grad, m, v, by);
+        }
+        encode::<true>(&m, mean);
+        encode::<false>(&v, square);
     }
 }

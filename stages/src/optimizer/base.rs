@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::description::StateTensor;
+use crate::parameter::state::{StateFormat, StateTensor};
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
@@ -88,6 +88,10 @@ pub fn states(optimizer: &dyn Optimizer, name: &str, dims: &[usize], fused: &[us
             sizes.into_iter().for_each(|(all, more)| *all += more);
         }
     }
+    // Blocks do not end where a fused tensor ends.
+    for state in states.iter_mut().filter(|state| state.format == StateFormat::Blocks) {
+        *state = StateTensor::in_format(state.format, state.name, dims);
+    }
     states
 }
 
@@ -132,7 +136,7 @@ fn update_running_mean(
 ) -> Result<()> {
     if let Some(weights) = parameter.on_gpu_mut() {
         let args = [(micro_batches as f32).into()];
-        return weights.update("running_mean", &args, 0, [share, 0.0], together);
+        return weights.update("running_mean", &args, &[], [share, 0.0], together);
     }
     let (value, sum, _) = parameter.owned_parts();
     for (value, sum) in value.iter_mut().zip(sum) {

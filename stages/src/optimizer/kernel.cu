@@ -43,27 +43,172 @@ struct Four {
     }
 };
 
-// AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). The scalars are described
-// at `Scalars` in src/cpu/adamw.rs. A parameter's own: `shrink` and `step_size`.
+// The scalars of AdamW: `Scalars` in adamw.rs describes them.
+struct AdamW {
+    float scale, mean_step, square_keep, square_step, root_scale, epsilon;
+
+    // Updates four weights and their moments.
+    void update(const Updated& of, float (&p)[4], const float (&gradients)[4], float (&m)[4], float (&v)[4]) const {
+        const float shrink = of.a, step_size = of.b;
+        for (int i = 0; i < 4; ++i) {
+            // Rounded here, as on the CPU: not fused with the next subtraction.
+            float g = __fmul_rn(gradients[i], scale);
+            m[i] = fmaf(g - m[i], mean_step, m[i]);
+            v[i] = fmaf(g * square_step, g, v[i] * square_keep);
+            float root = fmaf(sqrtf(v[i]), root_scale, epsilon);
+            p[i] = fmaf(-step_size, m[i] / root, p[i] * shrink);
+        }
+    }
+};
+
+// AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). A parameter's own: `shrink`
+// and `step_size`.
 extern "C" __global__ void __launch_bounds__(256)
     adamw(const __grid_constant__ Together<Updated> together, float scale, float mean_step,
           float square_keep, float square_step, float root_scale, float epsilon) {
     Four four(together);
-    const float shrink = four.of.a, step_size = four.of.b;
     float p[4], g[4], m[4], v[4];
     four.load(four.of.value, p);
     four.load(four.of.grad, g);
     four.load(four.of.first, m);
     four.load(four.of.second, v);
-    for (int i = 0; i < 4; ++i) {
-        g[i] = __fmul_rn(g[i], scale);  // Rounded here, as on the CPU: not fused with the next subtraction.
-        m[i] = fmaf(g[i] - m[i], mean_step, m[i]);
-        v[i] = fmaf(g[i] * square_step, g[i], v[i] * square_keep);
-        float root = fmaf(sqrtf(v[i]), root_scale, epsilon);
-        p[i] = fmaf(-step_size, m[i] / root, p[i] * shrink);
-    }
+    AdamW{scale, mean_step, square_keep, square_step, root_scale, epsilon}.update(four.of, p, g, m, v);
     four.store(four.of.first, m);
     four.store(four.of.second, v);
+    four.store_value(p);
+}
+
+// Random bits, as `noise` in moments.rs.
+inline unsigned noise(float x, float grad, unsigned seed) {
+    unsigned of_grad = float_to_bits(grad);
+    unsigned hash = float_to_bits(x) * 0x9e3779b1u ^ (of_grad << 15 | of_grad >> 17) ^ seed;
+    hash = (hash ^ hash >> 16) * 0x85ebca6bu;
+    hash = (hash ^ hash >> 13) * 0xc2b2ae35u;
+    return hash ^ hash >> 16;
+}
+
+// As `rounded_at_random` in moments.rs, in `float`.
+inline float rounded_at_random(float x, unsigned noise) {
+    unsigned bits = float_to_bits(x);
+    bool is_finite = (bits & 0x7f800000u) != 0x7f800000u, is_nan = x != x;
+    return bits_to_float((bits + (is_finite ? noise & 0xffffu : 0) & 0xffff0000u) | (is_nan ? 0x400000u : 0));
+}
+
+// AdamW with moments in bf16, which are rounded at random.
+extern "C" __global__ void __launch_bounds__(256)
+    adamw_bf16_state(const __grid_constant__ Together<Updated> together, float scale, float mean_step,
+                     float square_keep, float square_step, float root_scale, float epsilon,
+                     unsigned mean_seed, unsigned square_seed) {
+    Four four(together);
+    bf16 *mean = (bf16*)four.of.first + four.start, *square = (bf16*)four.of.second + four.start;
+    float p[4], g[4], m[4], v[4];
+    four.load(four.of.value, p);
+    four.load(four.of.grad, g);
+    load_some(mean, four.some, four.whole, m);
+    load_some(square, four.some, four.whole, v);
+    AdamW{scale, mean_step, square_keep, square_step, root_scale, epsilon}.update(four.of, p, g, m, v);
+    for (int i = 0; i < 4; ++i) {
+        m[i] = rounded_at_random(m[i], noise(m[i], g[i], mean_seed));
+        v[i] = rounded_at_random(v[i], noise(v[i], g[i], square_seed));
+    }
+    store_some(mean, four.some, four.whole, m);
+    store_some(square, four.some, four.whole, v);
+    four.store_value(p);
+}
+
+// Numbers from 0 to 1 in 7 bits or in 8, as `Code` in moments.rs: FIRST bins in the lowest decade.
+template <unsigned FIRST> struct Code {
+    static const unsigned LAST = 127 * FIRST + 1;
+
+    static float power(unsigned decade) {
+        return decade == 0 ? 1e-6f : decade == 1 ? 1e-5f : decade == 2 ? 1e-4f : decade == 3 ? 1e-3f
+             : decade == 4 ? 1e-2f : decade == 5 ? 1e-1f : 1.0f;
+    }
+
+    static unsigned place(float x) {
+        float near = __fmul_rn(x, 1e6f);
+        unsigned bins = FIRST;
+        if (x >= 1e-6f) near = __fmul_rn(x, 1e5f), bins = FIRST << 1;
+        if (x >= 1e-5f) near = __fmul_rn(x, 1e4f), bins = FIRST << 2;
+        if (x >= 1e-4f) near = __fmul_rn(x, 1e3f), bins = FIRST << 3;
+        if (x >= 1e-3f) near = __fmul_rn(x, 1e2f), bins = FIRST << 4;
+        if (x >= 1e-2f) near = __fmul_rn(x, 1e1f), bins = FIRST << 5;
+        if (x >= 1e-1f) near = x, bins = FIRST << 6;
+        float bin = (near - 0.1f) * ((float)bins / 0.9f);
+        unsigned index = min((unsigned)fmaxf(bin, 0.0f), bins - 1);
+        bool is_zero = x < (FIRST == 1 ? 2.75e-7f : 1.17549435e-38f);
+        unsigned place = is_zero ? 0 : bins - FIRST + 1 + index;
+        return x >= 0.998f ? LAST : place;
+    }
+
+    static float level(unsigned place) {
+        if (place == 0) return 0.0f;
+        if (place == LAST) return 1.0f;
+        unsigned decade = 0;
+        while (decade < 6 && (place + FIRST - 1) / FIRST >= 2u << decade) ++decade;
+        unsigned bins = FIRST << decade, bin = place - (bins - FIRST + 1);
+        return __fmul_rn(__fmul_rn((float)bin + 0.5f, 0.9f / (float)bins) + 0.1f, power(decade));
+    }
+};
+
+// A byte of a block with signs: 0 to 127 are places of positive numbers, 128 is 1, and above are those of
+// negative numbers.
+inline unsigned signed_byte(float x) {
+    unsigned place = Code<1>::place(fabsf(x));
+    return x >= 0 || place == 0 ? place : 128 + min(place, 127u);
+}
+inline float signed_level(unsigned byte) {
+    return byte <= 128 ? Code<1>::level(byte) : -Code<1>::level(byte - 128);
+}
+
+// Four moments of a block of 128, which a warp shares: a scale, and then a byte for each.
+template <bool IS_SIGNED> struct Moments {
+    unsigned char* block;
+
+    Moments(float* all, u64 start) : block((unsigned char*)all + start / 128 * 132) {}
+    unsigned* codes() const { return (unsigned*)(block + 4) + lane(); }
+
+    void load(float (&x)[4]) const {
+        float scale = *(const float*)block;
+        unsigned word = *codes();
+        for (int i = 0; i < 4; ++i) {
+            unsigned byte = word >> 8 * i & 255u;
+            x[i] = __fmul_rn(IS_SIGNED ? signed_level(byte) : Code<2>::level(byte), scale);
+        }
+    }
+
+    // All lanes of the warp call it. Numbers that do not exist are 0.
+    void store(const float (&x)[4]) const {
+        float scale = 0.0f;
+        for (int i = 0; i < 4; ++i) scale = fmaxf(scale, fabsf(x[i]));
+        scale = warp_max(scale);
+        unsigned word = 0;
+        for (int i = 0; i < 4 && scale > 0; ++i) {
+            float share = x[i] / scale;
+            word |= (IS_SIGNED ? signed_byte(share) : Code<2>::place(share)) << 8 * i;
+        }
+        *codes() = word;
+        if (lane() == 0) *(float*)block = scale;
+    }
+};
+
+// AdamW with moments in blocks of 8 bits. The threads of a block are whole warps.
+extern "C" __global__ void __launch_bounds__(256)
+    adamw_8bit_state(const __grid_constant__ Together<Updated> together, float scale, float mean_step,
+                     float square_keep, float square_step, float root_scale, float epsilon) {
+    Four four(together);
+    // A warp without numbers.
+    if (four.start - 4 * lane() >= four.of.count) return;
+    Moments<true> mean(four.of.first, four.start);
+    Moments<false> square(four.of.second, four.start);
+    float p[4], g[4], m[4], v[4];
+    four.load(four.of.value, p);
+    four.load(four.of.grad, g);
+    mean.load(m);
+    square.load(v);
+    AdamW{scale, mean_step, square_keep, square_step, root_scale, epsilon}.update(four.of, p, g, m, v);
+    mean.store(m);
+    square.store(v);
     four.store_value(p);
 }
 

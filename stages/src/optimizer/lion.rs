@@ -8,7 +8,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::description::StateTensor;
+use crate::parameter::state::{StateFormat, StateTensor};
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"
@@ -52,7 +52,7 @@ impl Optimizer for Lion {
         if let Some(weights) = parameter.on_gpu_mut() {
             let args = [scalars.scale, scalars.direction_step, scalars.mean_step].map(Into::into);
             let own = [scalars.shrink, scalars.learning_rate];
-            return weights.update("lion", &args, 1, own, together);
+            return weights.update("lion", &args, &[StateFormat::F32], own, together);
         }
         fill_state(parameter, self);
         let (value, grad, [mean]) = parameter.owned_parts() else {

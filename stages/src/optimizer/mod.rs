@@ -5,10 +5,11 @@ pub(crate) mod adamw;
 pub(crate) mod base;
 pub(crate) mod learning_rate;
 pub(crate) mod lion;
+pub(crate) mod moments;
 pub(crate) mod muon;
 pub(crate) mod sgd;
 
-pub use crate::parameter::description::StateTensor;
+pub use crate::parameter::state::{StateFormat, StateTensor};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 pub use base::{Decay, Optimizer, Update, clip_factor, states, states_of, update};

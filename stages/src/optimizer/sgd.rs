@@ -8,7 +8,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::description::StateTensor;
+use crate::parameter::state::{StateFormat, StateTensor};
 
 /// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.
 ///
@@ -39,7 +39,8 @@ impl Optimizer for Sgd {
         if let Some(weights) = parameter.on_gpu_mut() {
             let args = [scalars.scale, scalars.momentum].map(Into::into);
             let own = [scalars.weight_decay, scalars.learning_rate];
-            return weights.update("sgd", &args, usize::from(self.momentum != 0.0), own, together);
+            let states = &[StateFormat::F32][..usize::from(self.momentum != 0.0)];
+            return weights.update("sgd", &args, states, own, together);
         }
         fill_state(parameter, self);
         let (value, grad, state) = parameter.owned_parts();

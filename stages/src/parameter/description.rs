@@ -30,23 +30,5 @@ impl Default for Training {
     }
 }
 
-/// A tensor that an optimizer keeps for a parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StateTensor {
-    /// Its name. Checkpoints use it.
-    pub name: &'static str,
-    /// The dimensions, outermost first. If they are the parameter's, an owner of a part of the parameter has
-    /// only the same part of this tensor.
-    pub dims: Vec<usize>,
-}
-
-impl StateTensor {
-    /// A tensor with a number for each number of a parameter of these dimensions.
-    pub fn for_each(name: &'static str, dims: &[usize]) -> Self {
-        let dims = dims.to_vec();
-        Self { name, dims }
-    }
-}
-
 /// The length of [a piece](crate::Parameter::PIECE).
 pub(crate) const PIECE: usize = 1 << 16;

@@ -12,6 +12,7 @@ pub(crate) mod packed;
 pub(crate) mod pieces;
 pub(crate) mod quantised;
 pub(crate) mod shared;
+pub(crate) mod state;
 pub(crate) mod weights;
 
 use std::ops::Range;
@@ -25,7 +26,7 @@ use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
 use crate::error::{OutOfMemory, Result};
 use crate::parameter::cut::Cut;
-use crate::parameter::description::{Part, StateTensor, Training};
+use crate::parameter::description::{Part, Training};
 use crate::parameter::gradient_buffer::{Found, Sums};
 use crate::parameter::init::{Init, starts_at_zero};
 use crate::parameter::pieces::RowPieces;
@@ -65,8 +66,9 @@ pub struct Parameter {
     /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
     /// if the parameter is frozen.
     pub grad: Numbers,
-    /// The optimizer's tensors. [`Parameter::state_numbers`] says how long they are. Empty before the first
-    /// step.
+    /// The optimizer's tensors, in `f32`; of tensors in another [`StateFormat`](crate::optimizer::StateFormat) the
+    /// stored bytes, four in a number, and zeros after the last ones. [`Parameter::state_bytes`] says how many there
+    /// are. Empty before the first step.
     pub state: Vec<Numbers>,
     pub(crate) owned: Range<usize>,
     /// The gradients of groups of rows, if there are several.
@@ -336,8 +338,8 @@ impl Parameter {
         let Some(weights) = self.on_gpu.as_ref().filter(|_| self.has(part)) else {
             return Ok(());
         };
-        if part == Part::State && self.state.len() != weights.states() {
-            self.state = vec![Numbers::zeros(self.owned.len()); weights.states()];
+        if part == Part::State && self.state.len() != weights.state_words().count() {
+            self.state = weights.state_words().map(Numbers::zeros).collect();
         }
         let numbers = match part {
             Part::Value => std::slice::from_mut(&mut self.value),
@@ -378,23 +380,6 @@ impl Parameter {
         self.grad.fill(0.0);
         self.of_rows.iter_mut().for_each(|sum| sum.fill(0.0));
         Ok(())
-    }
-
-    /// Makes these tensors of the optimizer, all zeros, if it [updates](Parameter::is_optimized) the
-    /// parameter.
-    pub fn make_state(&mut self, tensors: &[StateTensor]) {
-        let tensors = if self.is_optimized() { tensors } else { &[] };
-        let zeros = |tensor| Numbers::zeros(self.state_numbers(tensor));
-        self.state = tensors.iter().map(zeros).collect();
-    }
-
-    /// How many numbers of one of the optimizer's tensors are here: all of them, or the numbers of
-    /// [`Parameter::owned`].
-    pub fn state_numbers(&self, tensor: &StateTensor) -> usize {
-        match tensor.dims == self.dims {
-            true => self.owned.len(),
-            false => tensor.dims.iter().product(),
-        }
     }
 
     /// The name, also used in checkpoints.

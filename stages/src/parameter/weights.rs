@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::parameter::description::{PIECE, Part};
 use crate::parameter::gradient_memory::GradientMemory;
 use crate::parameter::pieces::RowPieces;
+use crate::parameter::state::StateFormat;
 use crate::quantised::Quantised;
 use crate::quantised::on_gpu::BlocksOnGpu;
 use crate::tensor::Tensor;
@@ -43,8 +44,8 @@ pub(crate) struct Weights {
     grad: GradientMemory,
     /// The gradients of groups of rows, if there are several.
     of_rows: Vec<Memory>,
-    /// For the numbers that are owned.
-    state: Vec<Memory>,
+    /// For the numbers that are owned. Each has whole words of 32 bits.
+    state: Vec<StateMemory>,
     owned: Range<usize>,
     copy: Option<Memory>,
     blocks: Option<Arc<BlocksOnGpu>>,
@@ -60,6 +61,13 @@ pub(crate) struct WeightMemory {
     value: Option<Memory>,
     copy: Option<Memory>,
     blocks: Option<Arc<BlocksOnGpu>>,
+}
+
+/// One of the optimizer's tensors.
+#[derive(Debug)]
+struct StateMemory {
+    memory: Memory,
+    words: usize,
 }
 
 /// Weights that are copied to a GPU.
@@ -281,15 +289,16 @@ impl Weights {
         gpu.cast_to_bf16(copy.at().offset(start * DType::Bf16.bytes()), at, count)
     }
 
-    fn make_state(&mut self, count: usize) -> Result<()> {
+    /// Makes tensors of the optimizer of so many words, all zeros.
+    fn make_state(&mut self, words: impl Iterator<Item = usize>) -> Result<()> {
         let gpu = self.gpu()?;
-        let bytes = self.owned.len() * size_of::<f32>();
-        let zeros = || {
+        let zeros = |words| {
+            let bytes = words * size_of::<f32>();
             let memory = gpu.lasting_memory_of(bytes)?;
             gpu.clear(memory.at(), bytes)?;
-            Ok(memory)
+            Ok(StateMemory { memory, words })
         };
-        self.state = (0..count).map(|_| zeros()).collect::<Result<_>>()?;
+        self.state = words.map(zeros).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -347,23 +356,26 @@ impl Weights {
     }
 
     /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the
-    /// weights that are owned here, and keeps `states` tensors. `own` are two numbers for this parameter.
+    /// weights that are owned here, and keeps tensors in the formats of `states`. `own` are two numbers for this
+    /// parameter.
     pub(crate) fn update(
         &mut self,
         kernel: &'static str,
         args: &[Arg],
-        states: usize,
+        states: &[StateFormat],
         own: [f32; 2],
         together: &mut Together,
     ) -> Result<()> {
-        if self.state.len() != states {
-            self.make_state(states)?;
+        if self.state.len() != states.len() {
+            let count = self.owned.len();
+            self.make_state(states.iter().map(|format| format.words(count)))?;
         }
         let (start, count) = (self.owned.start, self.owned.len());
         let grad = self.grad.settled()?;
         let full = |memory: &Memory| memory.at().offset(size_of::<f32>() * start).0;
         let half = |memory: &Memory| memory.at().offset(DType::Bf16.bytes() * start).0;
-        let state = |index| self.state.get(index).map_or(Ptr::NONE, Memory::at).0;
+        let state =
+            |index| self.state.get(index).map_or(Ptr::NONE, |state: &StateMemory| state.memory.at()).0;
         let words = [
             full(self.value_memory()),
             full(grad),
@@ -378,7 +390,7 @@ impl Weights {
             words: &words,
             of: grad.at(),
             blocks: blocks(count),
-            memory: memory.chain(&self.state).map(Used::from).collect(),
+            memory: memory.chain(self.state.iter().map(|state| &state.memory)).map(Used::from).collect(),
         };
         together.add(&*self.gpu()?, (kernel, THREADS), args, entry)
     }
@@ -451,26 +463,26 @@ impl Weights {
             Part::State => {}
         }
         if self.state.len() != numbers.len() {
-            self.make_state(numbers.len())?;
+            self.make_state(numbers.iter().map(|numbers| numbers.len()))?;
         }
         let mut pairs = self.state.iter().zip(numbers);
-        pairs.try_for_each(|(memory, numbers)| gpu.upload_to(memory.at(), bytemuck::cast_slice(numbers)))
+        pairs.try_for_each(|(state, numbers)| gpu.upload_to(state.memory.at(), bytemuck::cast_slice(numbers)))
     }
 
     /// Copies numbers to the host, unless it has them. Waits for all work queued before.
     pub(crate) fn fetch(&self, part: Part, numbers: &mut [Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
         let memories = match part {
-            Part::Value => self.value.as_slice(),
-            Part::Gradient => std::slice::from_ref(self.grad.settled()?),
-            Part::State => &self.state[..],
+            Part::Value => self.value.iter().collect(),
+            Part::Gradient => vec![self.grad.settled()?],
+            Part::State => self.state.iter().map(|state| &state.memory).collect::<Vec<_>>(),
         };
-        let mut pairs = memories.iter().zip(numbers);
+        let mut pairs = memories.into_iter().zip(numbers);
         pairs.try_for_each(|(memory, numbers)| gpu.download(memory.at(), bytemuck::cast_slice_mut(numbers)))
     }
 
-    /// How many tensors the optimizer has.
-    pub(crate) fn states(&self) -> usize {
-        self.state.len()
+    /// How many words each of the optimizer's tensors has.
+    pub(crate) fn state_words(&self) -> impl Iterator<Item = usize> {
+        self.state.iter().map(|state| state.words)
     }
 }

@@ -66,7 +66,7 @@ fn check(
 }
 
 fn check_adamw(kinds: [Kind; 2], dims: &[usize], eps: f64, decay: Decay) {
-    let optimizer = AdamW { betas: BETAS, eps, weight_decay: 0.1, decay };
+    let optimizer = AdamW { betas: BETAS, eps, weight_decay: 0.1, decay, ..AdamW::default() };
     let decayed = if decay == Decay::All || dims.len() > 1 { 0.1 } else { 0.0 };
     check(&optimizer, ADAMW, "adamw", kinds, dims, |[weight, mean, square], grad, step| {
         let [mean_step, keep, square_step, eps, shrink] =

@@ -1,7 +1,7 @@
 //! Work on many parameters of a GPU in a launch: the bits, and how many launches it takes.
 
 use pipewright_stages::Parameter;
-use pipewright_stages::optimizer::{AdamW, Decay, Lion, Optimizer, Sgd, Update, update};
+use pipewright_stages::optimizer::{AdamW, Decay, Lion, Optimizer, Sgd, StateFormat, Update, update};
 
 use super::*;
 
@@ -57,7 +57,14 @@ fn updates_have_the_bits_of_the_cpu() {
     if emulator::start().is_none() {
         return;
     }
-    let optimizers: [&dyn Optimizer; 4] = [
+    let [halves, blocks] = [StateFormat::Bf16, StateFormat::Blocks].map(|state| AdamW {
+        weight_decay: 0.1,
+        state,
+        ..AdamW::default()
+    });
+    let optimizers: [&dyn Optimizer; 6] = [
+        &halves,
+        &blocks,
         &AdamW { decay: Decay::All, ..AdamW::default() },
         &Lion::default(),
         &Sgd::default(),

@@ -83,7 +83,7 @@ impl Golden {
         }
         let betas =
             (self.settings["betas"][0].as_f64().unwrap(), self.settings["betas"][1].as_f64().unwrap());
-        Box::new(AdamW { betas, eps: self.number("eps"), weight_decay, decay })
+        Box::new(AdamW { betas, eps: self.number("eps"), weight_decay, decay, ..AdamW::default() })
     }
 
     /// The rows of `x` or `y` for a micro-batch of a step.

@@ -12,7 +12,7 @@ use super::mixed::{Documents, Mixed};
 use super::model::{Sizes, estimated_counts, sizes};
 use super::places::fused_heads;
 use super::schedule::ranks_and_chunks;
-use super::trained::trained;
+use super::trained::{states_of_a_weight, trained};
 use super::{architecture, optimizer};
 use crate::config::Config;
 use crate::error::Result;
@@ -90,7 +90,7 @@ fn kernels_of(config: &Config, mixed: Option<&Mixed>) -> Result<Vec<UnitKernels>
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A
 /// launch does it for many parameters, so a unit's share of the launch does not count.
 pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
-    let states = optimizer(config).states("", &[1]).len() as f64;
+    let states = states_of_a_weight(config);
     // The gradient is read twice. Weights and states are read and written, and the copy in bf16 is written.
     let bytes = 2.0 * F32 + 2.0 * F32 * (1.0 + states) + DType::Bf16.bytes() as f64;
     Kernel { name: "update", work: Work::Bytes(bytes * unit.weights as f64), launches: 0 }

@@ -12,6 +12,7 @@ use super::values::{Balanced, Partition, Paths};
 use super::{Config, DataKind, LearningRateSchedule, SyncKind};
 use crate::error::Result;
 use pipewright::data::{Longer, Packing, Share};
+use pipewright::stages::optimizer::StateFormat;
 
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
@@ -230,6 +231,11 @@ fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
     if config.pipeline.shards == 1 {
         return Ok(());
     }
+    let in_blocks = config.optimizer.state == StateFormat::Blocks;
+    config.require(!in_blocks, "optimizer.state", || {
+        "\"8bit\" has a scale for 128 numbers in a row, and a shard has parts of rows: take \"bf16\" or \"f32\", \
+         or pipeline.shards = 1"
+    })?;
     config.require(!whole, "optimizer.kind", || {
         "adafactor and muon update whole parameters only, and a shard has parts of them: take \"adamw\", \
          \"lion\" or \"sgd\", or pipeline.shards = 1"

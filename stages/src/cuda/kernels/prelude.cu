@@ -164,6 +164,11 @@ struct alignas(8) Pair {
     unsigned word[2];
 };
 
+inline void load_all(const bf16* from, float (&x)[4]) {
+    Pair pair = *(const Pair*)from;
+    for (int i = 0; i < 2; ++i) x[2 * i] = low_of(pair.word[i]), x[2 * i + 1] = high_of(pair.word[i]);
+}
+
 inline void store_all(bf16* to, const float (&x)[4]) {
     *(Pair*)to = {{pack_bf16x2(x[0], x[1]), pack_bf16x2(x[2], x[3])}};
 }
