@@ -171,13 +171,15 @@ mod tests {
     fn a_number_becomes_the_middle_of_its_bin() {
         for step in 1..=20_000 {
             let x = step as f32 / 20_000.0;
-            for (level, bins) in [
-                (unsigned_levels()[usize::from(unsigned_byte(x))], 128.0),
-                (signed_levels()[usize::from(signed_byte(x))], 64.0),
-                (-signed_levels()[usize::from(signed_byte(-x))], 64.0),
+            let decade = (x.log10().floor() as i32 + 7).clamp(0, 6);
+            for (level, first) in [
+                (unsigned_levels()[usize::from(unsigned_byte(x))], 2),
+                (signed_levels()[usize::from(signed_byte(x))], 1),
+                (-signed_levels()[usize::from(signed_byte(-x))], 1),
             ] {
-                let most = if x >= 0.1 { 0.46 / bins } else { 0.1 * x + 0.46e-6 };
-                assert!((level - x).abs() <= most * 1.001, "{x} became {level}");
+                // Half a bin.
+                let most = 0.451 * 10_f32.powi(decade - 6) / (first << decade) as f32;
+                assert!((level - x).abs() <= most, "{x} became {level}");
             }
         }
     }
