@@ -73,8 +73,8 @@ struct TensorFile {
 }
 
 impl Writer<'_> {
-    /// Writes a parameter and its optimizer state: `states` are the bytes of whole tensors, or none before the
-    /// first step.
+    /// Writes a parameter and its optimizer state: `states` are the bytes of whole tensors, or none before
+    /// the first step.
     ///
     /// # Errors
     /// [`Error::Io`], for example when the disk is full.

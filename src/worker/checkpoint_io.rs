@@ -248,8 +248,8 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    /// A parameter's optimizer state, as bytes, with the parts of all replicas. `None` if this replica has all
-    /// of it.
+    /// A parameter's optimizer state, as bytes, with the parts of all replicas. `None` if this replica has
+    /// all of it.
     fn whole_state(&mut self, site: Site) -> Result<Option<Vec<Vec<u8>>>> {
         if !self.plan.sharded {
             return Ok(None);

@@ -66,7 +66,7 @@ fn a_checkpoint_has_the_state_for_any_other_cut() {
     goes_on(&recipe, folder.path());
     let mut adamw = launch(&recipe, &each()[1], 1);
     has(&adamw.load(folder.path().join("0-2")).unwrap_err(), &["the optimizer"]);
-    // Moments in another format are told from those of another optimizer.
+    // The error for another number format is not the one for another optimizer.
     for (of, found) in [("5-2", "BF16"), ("6-2", "U8")] {
         let error = adamw.load(folder.path().join(of)).unwrap_err();
         has(&error, &[".exp_avg", found, "F32", "set optimizer.state as it was"]);

@@ -53,8 +53,8 @@ section! {
         ],
         /// adamw, muon: added to the root of AdamW's second moment.
         eps: f64 = 1e-8 => [only("kind", &["adamw", "muon"]), within(ABOVE_0), also("adam_epsilon epsilon")],
-        /// adamw: how its two moments are stored: `"f32"`, `"bf16"` (rounded at random), or `"8bit"` (blocks of 128 numbers
-        /// with a scale).
+        /// adamw: how its two moments are stored: `"f32"`, `"bf16"` (rounded at random), or `"8bit"` (blocks
+        /// of 128 numbers with a scale).
         state: StateFormat = StateFormat::F32 => [
             only("kind", &["adamw"]), page("#fewer-bits-for-moments"), also("optim_bits state_dtype"),
         ],

@@ -9,7 +9,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::state::StateTensor;
+use crate::parameter::state_format::StateTensor;
 use crate::pool::Buffer;
 
 /// Adafactor, which keeps a mean square for each row and each column of a matrix, instead of one for each

@@ -11,7 +11,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::state::{BLOCK, BLOCK_BYTES, StateFormat, StateTensor};
+use crate::parameter::state_format::{BLOCK, BLOCK_BYTES, StateFormat, StateTensor};
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).

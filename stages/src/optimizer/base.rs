@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::state::{StateFormat, StateTensor};
+use crate::parameter::state_format::{StateFormat, StateTensor};
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {

@@ -48,7 +48,8 @@ struct AdamW {
     float scale, mean_step, square_keep, square_step, root_scale, epsilon;
 
     // Updates four weights and their moments.
-    void update(const Updated& of, float (&p)[4], const float (&gradients)[4], float (&m)[4], float (&v)[4]) const {
+    void update(const Updated& of, float (&p)[4], const float (&gradients)[4], float (&m)[4],
+                float (&v)[4]) const {
         const float shrink = of.a, step_size = of.b;
         for (int i = 0; i < 4; ++i) {
             // Rounded here, as on the CPU: not fused with the next subtraction.
@@ -61,8 +62,8 @@ struct AdamW {
     }
 };
 
-// AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). A parameter's own: `shrink`
-// and `step_size`.
+// AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). A parameter's own:
+// `shrink` and `step_size`.
 extern "C" __global__ void __launch_bounds__(256)
     adamw(const __grid_constant__ Together<Updated> together, float scale, float mean_step,
           float square_keep, float square_step, float root_scale, float epsilon) {
@@ -151,8 +152,8 @@ template <unsigned FIRST> struct Code {
     }
 };
 
-// A byte of a block with signs: 0 to 127 are places of positive numbers, 128 is 1, and above are those of
-// negative numbers.
+// A byte of a block with signs: 0 to 127 are places of positive numbers, 128 is 1, and the others, less 128,
+// are places of negative numbers.
 inline unsigned signed_byte(float x) {
     unsigned place = Code<1>::place(fabsf(x));
     return x >= 0 || place == 0 ? place : 128 + min(place, 127u);

@@ -8,7 +8,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::state::{StateFormat, StateTensor};
+use crate::parameter::state_format::{StateFormat, StateTensor};
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"

@@ -9,7 +9,7 @@ pub(crate) mod moments;
 pub(crate) mod muon;
 pub(crate) mod sgd;
 
-pub use crate::parameter::state::{StateFormat, StateTensor};
+pub use crate::parameter::state_format::{StateFormat, StateTensor};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 pub use base::{Decay, Optimizer, Update, clip_factor, states, states_of, update};

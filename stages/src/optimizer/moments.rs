@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use crate::parameter::state::{BLOCK, BLOCK_BYTES};
+use crate::parameter::state_format::{BLOCK, BLOCK_BYTES};
 
 /// The bits of a number that is rounded to `bf16` at random: up or down with the probabilities that keep its
 /// mean. `noise` are random bits. What is not finite stays so.
@@ -32,9 +32,9 @@ const ENDS: [f32; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0];
 /// What brings a number of a decade to 0.1 to 1.
 const FACTORS: [f32; 7] = [1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1.0];
 
-/// Numbers from 0 to 1 in 7 bits, or in 8 (the dynamic code of the paper): 0; in each of seven decades twice
-/// as many bins as in the one below, from 1 or from 2 on, in equal steps; and 1. A number becomes the middle of
-/// its bin.
+/// Numbers from 0 to 1 in 7 bits, or in 8, by the dynamic code of the paper. There is a place for 0, and one
+/// for 1. Each of seven decades has bins of equal width, twice as many as the decade below; the lowest has
+/// one or two. A number becomes the middle of its bin.
 #[derive(Clone, Copy)]
 pub(super) struct Code {
     /// How many bins the lowest decade has.
@@ -53,8 +53,8 @@ impl Code {
         127 * self.first + 1
     }
 
-    /// The place of a number from 0 to 1. A place of 0 is only given to 0, or, with a sign, to what is below half
-    /// the least level.
+    /// The place of a number from 0 to 1. Only 0 itself becomes 0, or, with a sign, what is below half the
+    /// least level.
     #[inline(always)]
     fn place(self, x: f32) -> u32 {
         let (mut near, mut bins) = (x * FACTORS[0], self.first);
@@ -86,8 +86,8 @@ impl Code {
     }
 }
 
-/// The levels of the bytes of blocks with signs: 0 to 127 are the places of positive numbers, 128 is 1, and above
-/// are the places of negative numbers.
+/// The levels of the bytes of blocks with signs: 0 to 127 are the places of positive numbers, 128 is 1, and
+/// the others, less 128, are the places of negative numbers.
 pub(super) fn signed_levels() -> [f32; 256] {
     std::array::from_fn(|byte| match byte as u32 {
         byte @ 0..129 => Code::SIGNED.level(byte),

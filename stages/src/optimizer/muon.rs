@@ -10,7 +10,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::state::StateTensor;
+use crate::parameter::state_format::StateTensor;
 use crate::pool::Buffer;
 
 /// Muon: each step moves a matrix by the orthogonal matrix that is nearest to its momentum. It keeps half the

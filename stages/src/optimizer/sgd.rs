@@ -8,7 +8,7 @@ use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::state::{StateFormat, StateTensor};
+use crate::parameter::state_format::{StateFormat, StateTensor};
 
 /// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.
 ///

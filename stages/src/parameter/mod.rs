@@ -13,6 +13,7 @@ pub(crate) mod pieces;
 pub(crate) mod quantised;
 pub(crate) mod shared;
 pub(crate) mod state;
+pub(crate) mod state_format;
 pub(crate) mod weights;
 
 use std::ops::Range;
@@ -66,9 +67,9 @@ pub struct Parameter {
     /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
     /// if the parameter is frozen.
     pub grad: Numbers,
-    /// The optimizer's tensors, in `f32`; of tensors in another [`StateFormat`](crate::optimizer::StateFormat) the
-    /// stored bytes, four in a number, and zeros after the last ones. [`Parameter::state_bytes`] says how many there
-    /// are. Empty before the first step.
+    /// The optimizer's tensors, in `f32`; of tensors in another
+    /// [`StateFormat`](crate::optimizer::StateFormat) the stored bytes, four in a number, and zeros after the
+    /// last ones. [`Parameter::state_bytes`] says how many bytes there are. Empty before the first step.
     pub state: Vec<Numbers>,
     pub(crate) owned: Range<usize>,
     /// The gradients of groups of rows, if there are several.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::parameter::description::{PIECE, Part};
 use crate::parameter::gradient_memory::GradientMemory;
 use crate::parameter::pieces::RowPieces;
-use crate::parameter::state::StateFormat;
+use crate::parameter::state_format::StateFormat;
 use crate::quantised::Quantised;
 use crate::quantised::on_gpu::BlocksOnGpu;
 use crate::tensor::Tensor;
@@ -289,7 +289,7 @@ impl Weights {
         gpu.cast_to_bf16(copy.at().offset(start * DType::Bf16.bytes()), at, count)
     }
 
-    /// Makes tensors of the optimizer of so many words, all zeros.
+    /// Makes a tensor of the optimizer for each number of words, all zeros.
     fn make_state(&mut self, words: impl Iterator<Item = usize>) -> Result<()> {
         let gpu = self.gpu()?;
         let zeros = |words| {
@@ -356,8 +356,8 @@ impl Weights {
     }
 
     /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the
-    /// weights that are owned here, and keeps tensors in the formats of `states`. `own` are two numbers for this
-    /// parameter.
+    /// weights that are owned here, and keeps tensors in the formats of `states`. `own` are two numbers for
+    /// this parameter.
     pub(crate) fn update(
         &mut self,
         kernel: &'static str,

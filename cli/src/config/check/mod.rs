@@ -233,8 +233,8 @@ fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
     }
     let in_blocks = config.optimizer.state == StateFormat::Blocks;
     config.require(!in_blocks, "optimizer.state", || {
-        "\"8bit\" has a scale for 128 numbers in a row, and a shard has parts of rows: take \"bf16\" or \"f32\", \
-         or pipeline.shards = 1"
+        "\"8bit\" has a scale for 128 numbers in a row, and a shard has parts of rows: take \"bf16\" or \
+         \"f32\", or pipeline.shards = 1"
     })?;
     config.require(!whole, "optimizer.kind", || {
         "adafactor and muon update whole parameters only, and a shard has parts of them: take \"adamw\", \
