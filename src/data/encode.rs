@@ -8,10 +8,10 @@ use std::thread;
 use super::TokenWriter;
 use super::file::wrong;
 use super::parts::{Part, Parts};
-use super::raw::{self, ANSWERS, Document, Form, LossOn, Message, Piece};
+use super::raw::{self, Document, Form, LossOn, Message, Piece};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Error, Problem, Result};
-use crate::tokenizer::{ChatTemplate, Template, Tokenizer};
+use crate::tokenizer::{Chat, ChatTemplate, Template, Tokenizer};
 
 /// The bit of a token that is no target: it was not written by the assistant of a chat. No vocabulary is so
 /// large.
@@ -273,8 +273,9 @@ impl<'a> Work<'a> {
         refuse: impl Fn(Problem) -> Error,
     ) -> Result<Vec<u32>> {
         let written: Vec<_> = messages.iter().map(|one| (one.role.as_str(), one.content.as_str())).collect();
+        let chat = Chat::of(&written);
         if self.recipe.loss_on == LossOn::All {
-            let text = template.text(&written, false).map_err(refuse)?;
+            let text = template.text(&chat, false).map_err(refuse)?;
             let mut tokens = self.tokenizer.encode_bare(&text)?;
             // A template may write the end itself.
             if tokens.last() != Some(&self.end) {
@@ -282,10 +283,8 @@ impl<'a> Work<'a> {
             }
             return Ok(tokens);
         }
-        let (text, answers) = template.with_answers(&written).map_err(refuse)?;
-        let of_assistant = messages.iter().filter(|message| message.role == ANSWERS);
-        let counted = answers.into_iter().zip(of_assistant).filter(|(_, message)| message.counts);
-        let answers: Vec<_> = counted.map(|(answer, _)| answer).collect();
+        let counts: Vec<bool> = messages.iter().map(|message| message.counts).collect();
+        let (text, answers) = template.with_answers(&chat, &counts).map_err(refuse)?;
         let mut tokens = self.marked(&text, &answers)?;
         if tokens.last().map(|token| token & !NO_TARGET) != Some(self.end) {
             tokens.push(self.end | NO_TARGET);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The role whose messages are answers.
-pub(crate) const ANSWERS: &str = "assistant";
+const ANSWERS: &str = "assistant";
 
 /// The roles that a template writes.
 const ROLES: [&str; 3] = ["system", "user", ANSWERS];

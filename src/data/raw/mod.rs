@@ -17,7 +17,7 @@ pub(super) use document::Document;
 pub(super) use files::{find, left_out};
 pub(super) use jsonl::document;
 pub use message::LossOn;
-pub(super) use message::{ANSWERS, Message};
+pub(super) use message::Message;
 pub(super) use open::{Pieces, open};
 pub use piece::Form;
 pub(super) use piece::Piece;

@@ -1,0 +1,35 @@
+//! The date that a template may ask for.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+use chrono::{Local, NaiveDate, NaiveDateTime, NaiveTime};
+
+/// A date and a time of the day, as a clock on the wall shows them. It is read from texts such as
+/// `2026-03-07` and `2026-03-07T09:05:04`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Date(NaiveDateTime);
+
+impl Date {
+    /// What the clock of this machine shows.
+    pub fn now() -> Self {
+        Self(Local::now().naive_local())
+    }
+
+    /// It in this form of `strftime`, such as `%d %b %Y`. `None` if there is no such form.
+    pub(super) fn written(self, form: &str) -> Option<String> {
+        let mut text = String::new();
+        write!(text, "{}", self.0.format(form)).ok()?;
+        Some(text)
+    }
+}
+
+impl FromStr for Date {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let day = || NaiveDate::from_str(text).map(|day| day.and_time(NaiveTime::MIN));
+        let read = NaiveDateTime::from_str(text).or_else(|_| day());
+        read.map(Self).map_err(|_| format!("`{text}` is no date: write it such as 2026-03-07"))
+    }
+}
