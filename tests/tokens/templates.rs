@@ -86,6 +86,109 @@ fn marked_answers_are_those_of_transformers() {
 }
 
 #[test]
+fn chats_with_tools_are_learnt_as_transformers_writes_them_or_refused() {
+    let written = written();
+    let recipe = Recipe {
+        field: "messages".to_owned(),
+        date: Some(written["now"].as_str().unwrap().parse().unwrap()),
+        ..Recipe::new(Form::Jsonl)
+    };
+    let text = fs::read_to_string(chats("written.json")).unwrap();
+    let lines: Vec<&str> = text.lines().skip_while(|line| *line != "\"chats\": [").skip(1).collect();
+    let (mut same, mut refused) = (0, Vec::new());
+    for case in written["cases"].as_array().unwrap() {
+        let number = case["chat"].as_u64().unwrap() as usize;
+        // These end with an answer.
+        let Some(expected) = case["text"].as_str().filter(|_| [2, 3, 9, 11].contains(&number)) else {
+            continue;
+        };
+        let name = case["template"].as_str().unwrap();
+        let source = fs::read_to_string(chats(name)).unwrap();
+        let special = written["special"].to_string();
+        let files = [("tokenizer_config.json", special.as_str()), ("chat_template.jinja", source.as_str())];
+        let folder = folder(&small_with(&[]), &files);
+        let path = folder.path().join("data.jsonl");
+        fs::write(&path, lines[number].trim_end_matches(',')).unwrap();
+        let tokenizer = Tokenizer::read(folder.path()).unwrap();
+        match tokens_by(&tokenizer, &[path], &recipe) {
+            Ok(tokens) => {
+                let expected = tokenizer.encode_bare(expected).unwrap();
+                assert_eq!(tokens[..expected.len()], expected, "{name}, chat {number}");
+                same += 1;
+            }
+            Err(error) => {
+                has(&error.to_string(), &["data.jsonl` line 1 has"]);
+                refused.push((name, number));
+            }
+        }
+    }
+    // What they do not write of thoughts, of calls and of tools.
+    let expected = [
+        ("answers.jinja", 3),
+        ("brackets.jinja", 3),
+        ("flags.jinja", 3),
+        ("flags.jinja", 9),
+        ("flags.jinja", 11),
+        ("headers.jinja", 3),
+        ("marks.jinja", 3),
+        ("marks.jinja", 9),
+        ("marks.jinja", 11),
+        ("sources.jinja", 3),
+        ("turns.jinja", 3),
+        ("turns.jinja", 11),
+    ];
+    assert_eq!((same, &refused[..]), (27, &expected[..]));
+}
+
+#[test]
+fn a_record_says_only_what_its_template_asks_for() {
+    let source = "{% for m in messages %}{{ m.role + m.content }}{% for c in m.tool_calls %}\
+                  {{ c.function.name }}{% endfor %}{{ m.name if m.role == 'tool' }}{% endfor %}{{ tools | length if mood }}";
+    let said = |record: Value| {
+        let folder = folder(&small_with(&[]), &[("chat_template.jinja", source)]);
+        let path = folder.path().join("data.jsonl");
+        fs::write(&path, record.to_string()).unwrap();
+        let recipe = Recipe { field: "messages".to_owned(), ..Recipe::new(Form::Jsonl) };
+        let tokenizer = Tokenizer::read(folder.path()).unwrap();
+        tokens_by(&tokenizer, &[path], &recipe).and_then(|tokens| tokenizer.decode(&tokens))
+    };
+    let call = json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]});
+    let result = json!({"role": "tool", "tool_call_id": "1", "name": "g", "content": "h"});
+    let record = json!({"messages": [call, result], "tools": [{}], "chat_template_kwargs": {"mood": true}});
+    let with = |key: &str, value: Value| {
+        let mut record = record.clone();
+        record[key] = value;
+        message(said(record))
+    };
+    let text = said(record.clone());
+    assert!(text.is_err(), "null is no text");
+    let mut record = record.clone();
+    record["messages"][0]["content"] = json!("a");
+    assert_eq!(said(record.clone()).unwrap(), "assistantaftoolhg1<|endoftext|>");
+    has(&with("tools", json!("[]")), &["line 1 has a text in \"tools\", where a list was expected"]);
+    has(
+        &with("chat_template_kwargs", json!([1])),
+        &["has a list in \"chat_template_kwargs\", where an object"],
+    );
+    let said_of = with("chat_template_kwargs", json!({"mood": 1, "other": 2}));
+    has(
+        &said_of,
+        &["has \"chat_template_kwargs\", which would be left out: the template does not ask for all"],
+    );
+    has(&with("documents", json!(["a"])), &["has \"documents\", which would be left out"]);
+    has(&with("functions", json!([{}])), &["has \"functions\", which would be left out"]);
+    let other = json!([{"role": "function", "content": "a"}]);
+    has(&with("messages", other), &["has the role \"function\" in message 1"]);
+    let named = json!([{"role": "user", "name": "Ann", "content": "a"}]);
+    has(&with("messages", named), &["has \"name\" in message 1"]);
+    let thought = json!([{"role": "assistant", "content": "a", "thinking": "b"}]);
+    has(
+        &with("messages", thought),
+        &["has \"thinking\" in message 1 of \"messages\", which would be left out"],
+    );
+}
+
+#[test]
 fn marks_that_do_not_tell_answers_apart_are_refused() {
     let two = json!([
         {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
@@ -117,7 +220,10 @@ fn a_chat_without_a_date_has_none_and_a_template_that_needs_one_refuses() {
     let said = needs.text(&chat, true).unwrap_err().to_string();
     has(
         &said,
-        &["strftime_now is unknown", "this chat has no date, because it must be the same on each day"],
+        &[
+            "strftime_now is unknown",
+            "a chat to learn has no date, because it must be the same on each day: set",
+        ],
     );
     let said = needs.text(&Chat::of(&[("user", "%!")]).dated(Date::now()), true).unwrap_err().to_string();
     has(&said, &["strftime_now has no form \"%!\""]);

@@ -80,8 +80,7 @@ fn each_line_is_answered_and_the_conversation_is_remembered_until_it_is_reset() 
     assert_eq!(run.stdout(), "Hi there!\nGood bye.\nBlue and grün 日.\n");
     let read: Vec<usize> =
         run.stderr().lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
-    // The tokens of the second message alone, then those of a whole new conversation but for what both
-    // begin with.
+    // The second message is read alone: what was said before it is known.
     let alone = place.run(&["sample", "runs/chat", "--chat", "--prompt", "Bye", "--timing"]).done().stderr();
     let alone: usize = alone.split("; ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(read.len() == 3 && read[1] <= alone + 2, "{read:?}, {alone}");

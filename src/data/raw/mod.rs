@@ -4,6 +4,7 @@ mod document;
 mod files;
 mod form;
 mod jsonl;
+mod kind;
 mod lines;
 mod message;
 mod open;
@@ -13,7 +14,7 @@ mod parquet;
 mod piece;
 mod text;
 
-pub(super) use document::Document;
+pub(super) use document::{Document, Rich};
 pub(super) use files::{find, left_out};
 pub(super) use jsonl::document;
 pub use message::LossOn;

@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::str::FromStr;
 
 use chrono::{Local, NaiveDate, NaiveDateTime, NaiveTime};
+use serde::{Deserialize, Serialize};
 
 /// A date and a time of the day, as a clock on the wall shows them. It is read from texts such as
 /// `2026-03-07` and `2026-03-07T09:05:04`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Date(NaiveDateTime);
 
 impl Date {
@@ -21,6 +23,20 @@ impl Date {
         let mut text = String::new();
         write!(text, "{}", self.0.format(form)).ok()?;
         Some(text)
+    }
+}
+
+impl TryFrom<String> for Date {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Date> for String {
+    fn from(date: Date) -> Self {
+        date.0.format("%Y-%m-%dT%H:%M:%S").to_string()
     }
 }
 

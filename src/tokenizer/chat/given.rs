@@ -38,19 +38,22 @@ impl Chat {
     /// # Errors
     /// When it is no such object.
     pub fn read(json: &str) -> Result<Self, Problem> {
-        Self::read_field(json, "messages")
+        Self::read_fields(json, &["messages"])
     }
 
-    /// The same with messages in the field of this name.
+    /// The same with the messages of fields with these names, in a row.
     ///
     /// # Errors
     /// As for [`Chat::read`].
-    pub(crate) fn read_field(json: &str, field: &str) -> Result<Self, Problem> {
+    pub(crate) fn read_fields(json: &str, fields: &[&str]) -> Result<Self, Problem> {
         let broken = |error: serde_json::Error| Problem::new(format!("is no chat in JSON: {error}"));
         let mut all: BTreeMap<String, Value> = serde_json::from_str(json).map_err(broken)?;
         let mut given = |key: &str| all.remove(key).filter(|value| !value.is_none());
-        let messages = given(field).filter(|value| value.kind() == ValueKind::Seq);
-        let messages = messages.ok_or_else(|| Problem::new(format!("has no list \"{field}\"")))?;
+        let mut lists = Vec::new();
+        for field in fields {
+            let list = given(field).filter(|value| value.kind() == ValueKind::Seq);
+            lists.push(list.ok_or_else(|| Problem::new(format!("has no list \"{field}\"")))?);
+        }
         let tools = given("tools");
         let documents = given("documents");
         let settings = match given("chat_template_kwargs") {
@@ -59,9 +62,10 @@ impl Chat {
             None => BTreeMap::new(),
         };
         let mut chat = Self { tools, documents, settings, ..Self::default() };
-        for (index, message) in messages.try_iter().into_iter().flatten().enumerate() {
+        for message in lists.iter().filter_map(|list| list.try_iter().ok()).flatten() {
             if message.kind() != ValueKind::Map {
-                return Err(Problem::new(format!("has a message {} that is no object", index + 1)));
+                let number = chat.count() + 1;
+                return Err(Problem::new(format!("has a message {number} that is no object")));
             }
             chat.messages.push(normal(&message));
         }

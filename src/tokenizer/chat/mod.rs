@@ -6,8 +6,9 @@ mod json;
 mod marks;
 mod python;
 mod ready;
+mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -15,6 +16,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 
 use crate::error::Problem;
+use words::Words;
 
 pub use date::Date;
 pub use given::Chat;
@@ -37,6 +39,9 @@ pub struct ChatTemplate {
     has_other: bool,
     /// Whether they mark answers.
     has_marks: bool,
+    words: Words,
+    /// The names of what they ask for.
+    asked: BTreeSet<String>,
     /// The texts of special tokens that the template may name, such as `bos_token`.
     special: BTreeMap<String, String>,
     /// The texts of tokens with which a message may end.
@@ -55,14 +60,17 @@ impl ChatTemplate {
         ends: Vec<String>,
     ) -> Result<Self, Problem> {
         let mut environment = python::environment();
-        let mut has_marks = false;
+        let (mut has_marks, mut words, mut asked) = (false, Words::default(), BTreeSet::new());
         for (name, source) in [(USUAL, Some(usual)), (WITH_TOOLS, with_tools)] {
             let Some(source) = source else { continue };
             let (source, marks) = marks::without_tags(&source.replace("\r\n", "\n"));
             has_marks |= marks;
+            words.add(&source);
             environment.add_template_owned(name, source).map_err(|error| unwritten(&error))?;
+            let template = environment.get_template(name).map_err(|error| unwritten(&error))?;
+            asked.extend(template.undeclared_variables(false));
         }
-        Ok(Self { environment, has_other: with_tools.is_some(), has_marks, special, ends })
+        Ok(Self { environment, has_other: with_tools.is_some(), has_marks, words, asked, special, ends })
     }
 
     /// The text of a chat. With `asks`, the beginning of an answer follows.
@@ -82,6 +90,21 @@ impl ChatTemplate {
         let end = &text[text.rfind(ANSWER)? + ANSWER.len()..];
         let ends = self.ends.iter().filter(|text| end.trim_start().starts_with(text.as_str()));
         ends.max_by_key(|text| text.len()).map(String::as_str)
+    }
+
+    /// Whether it knows this role of messages: its text has the word between quotes.
+    pub(crate) fn knows_role(&self, role: &str) -> bool {
+        self.words.quoted.contains(role)
+    }
+
+    /// Whether it knows this key of messages: its text has the word between quotes or behind a dot.
+    pub(crate) fn knows_key(&self, key: &str) -> bool {
+        self.words.quoted.contains(key) || self.words.dotted.contains(key)
+    }
+
+    /// Whether it asks for what is given under this name, such as `tools`.
+    pub(crate) fn asks_for(&self, name: &str) -> bool {
+        self.asked.contains(name)
     }
 
     /// The text of a chat, and the bytes of it that are answers. `counts` says for each message whether it is
@@ -199,7 +222,8 @@ fn told_apart(
 fn unwritten(error: &minijinja::Error) -> Problem {
     let cure = match error.kind() {
         ErrorKind::UnknownFunction if error.to_string().contains("strftime_now") => {
-            "; this chat has no date, because it must be the same on each day"
+            "; a chat to learn has no date, because it must be the same on each day: set data.date, such as \
+             \"2026-03-07\""
         }
         ErrorKind::OutOfFuel => "; it computes too long for one chat",
         _ => "",

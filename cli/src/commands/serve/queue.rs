@@ -15,7 +15,7 @@ pub(super) enum Told {
     Scored(usize, Scored),
     /// The next part of a text.
     Text(usize, String),
-    /// A text has ended: by itself, or because it has its most tokens. It has so many.
+    /// A text has ended, by itself or because it is as long as it may be. Then its number of tokens.
     End(usize, bool, usize),
     /// It cannot be answered.
     Failed(String),
@@ -50,7 +50,7 @@ struct State {
 }
 
 impl Queue {
-    /// A queue in which so many jobs may wait, besides the one that is worked on.
+    /// A queue in which up to `most` jobs wait, besides the one that is worked on.
     pub(super) fn new(most: usize) -> Self {
         Self { most, state: Mutex::default(), changed: Condvar::new() }
     }

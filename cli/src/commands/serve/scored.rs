@@ -11,7 +11,7 @@ pub(super) struct Scored {
 }
 
 impl Scored {
-    /// A token that was chosen by these scores, and so many of the most likely ones.
+    /// A token that was chosen by these scores, and the `most` likeliest ones.
     pub(super) fn of(token: u32, scores: &[f32], most: usize) -> Self {
         let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = scores.iter().map(|score| f64::from(score - highest).exp()).sum();
