@@ -75,6 +75,28 @@ CHATS = [
         "enable_thinking": False, "reasoning_effort": "low", "date_string": "1 May 2020",
         "controls": {"length": "short", "originality": None}}},
     {"messages": [user("Slow?")], "settings": {"enable_thinking": True}},
+    {"messages": [user("Why?"), answer("So.", reasoning_content="thus")]},
+]
+# Small templates, each for something of Python.
+EXPRESSIONS = [
+    '{{ "s" is sequence }} {{ {} is sequence }} {{ 1 is sequence }} {{ [] is sequence }}',
+    '{{ "a-b-c".rsplit("-", 1) }} {{ "a-b-c".rsplit("-") }} {{ "a b  c".split() }} {{ "a,b,,c".split(",") }}',
+    '{{ "abc".removeprefix("a") }} {{ "abc".removeprefix("b") }} {{ "abc".removesuffix("c") }}',
+    '{{ "a=b=c".partition("=") | join("|") }} {{ "a=b=c".rpartition("=") | join("|") }}',
+    '{{ "ab".partition("=") | join("|") }} {{ "ab".rpartition("=") | join("|") }}',
+    '{{ "  x ".strip() }}|{{ "xxaxx".strip("x") }}|{{ "ab".rstrip("b") }}|{{ "Ab".lower() }}|{{ "a b".title() }}',
+    '{{ true }} {{ none }} {{ 1.0 }} {{ [1, "a", none, true] }} {{ {"k": "it\'s"} }} {{ 6 / 2 }} {{ 7 // 2 }}',
+    '{{ "a" ~ 1 ~ none ~ true ~ 1.0 ~ [1] }}',
+    '{{ [1e22, 1e16, 123456.5, 1e-7, 5e-5, 0.0001, -0.0, 12345678901234567890] | tojson }}',
+    '{{ {"b": {"d": 1, "c": [2, {"z": 0, "y": 1}]}, "a": 2} | tojson(sort_keys=true, indent="--") }}',
+    '{{ "é\U0001f600\x7f\n" | tojson(ensure_ascii=true) }} {{ "é\U0001f600\x7f\n</a>" | tojson }}',
+    '{{ [] | tojson(indent=2) }} {{ {} | tojson(indent=2) }} {{ [[], {}] | tojson(indent=0) }}',
+    '{{ undefined_thing }}{{ messages[5] is defined }}{{ messages[5] }}',
+    '{{ nothing | tojson }}',
+    '{% if messages %}\r\nyes\r\n{% endif %}\r\nno',
+    '{% set ns = namespace(a=1) %}{% for i in range(3) %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}',
+    '{% macro f(a, b="x") %}{{ a }}{{ b }}{% endmacro %}{{ f(1) }}{{ f(1, b=2) }}',
+    '{{ "<a href=\'x\'>&\\"" | e }} {{ "<b>" | safe }}',
 ]
 
 LEARNT = [RULES, user("Hi"), answer(" Hello, you. "), user("the end?"), answer("It is the end.")]
@@ -116,9 +138,12 @@ def main():
     marking = [path for path in sorted(FOLDER.glob("*.jinja")) if "endgeneration" in path.read_text(encoding="utf-8")]
     masks = ",\n".join(json.dumps(mask(tokenizer, path)) for path in marking)
     chats = ",\n".join(json.dumps(chat, ensure_ascii=False) for chat in CHATS)
+    expressions = ",\n".join(
+        json.dumps([source, case(source, CHATS[0]).get("text")], ensure_ascii=False) for source in EXPRESSIONS)
     print(f'{{"transformers": "{transformers.__version__}", "now": "{NOW.isoformat()}", '
           f'"special": {json.dumps(SPECIAL)},\n"chats": [\n{chats}\n],\n"cases": [\n' + ",\n".join(lines)
-          + f'\n],\n"learnt": {json.dumps(LEARNT)},\n"masks": [\n{masks}\n]}}')
+          + f'\n],\n"learnt": {json.dumps(LEARNT)},\n"masks": [\n{masks}\n],'
+          + f'\n"expressions": [\n{expressions}\n]}}')
 
 
 if __name__ == "__main__":

@@ -70,6 +70,15 @@ fn learnt(messages: &Value, source: &str) -> pipewright::Result<(Vec<u32>, Vec<u
 }
 
 #[test]
+fn what_templates_use_of_python_is_as_there() {
+    let written = written();
+    for case in written["expressions"].as_array().unwrap() {
+        let text = template(&written["special"], case[0].as_str().unwrap()).text(&given()[0], false);
+        assert_eq!(text.ok().as_deref(), case[1].as_str(), "{}", case[0]);
+    }
+}
+
+#[test]
 fn marked_answers_are_those_of_transformers() {
     let written = written();
     let masks = written["masks"].as_array().unwrap();
@@ -142,8 +151,9 @@ fn chats_with_tools_are_learnt_as_transformers_writes_them_or_refused() {
 
 #[test]
 fn a_record_says_only_what_its_template_asks_for() {
-    let source = "{% for m in messages %}{{ m.role + m.content }}{% for c in m.tool_calls %}\
-                  {{ c.function.name }}{% endfor %}{{ m.name if m.role == 'tool' }}{% endfor %}{{ tools | length if mood }}";
+    let source = "{% for m in messages %}{{ m.role + m.content }}\
+                  {% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}\
+                  {{ m.name if m.role == 'tool' }}{% endfor %}{{ tools | length if mood }}";
     let said = |record: Value| {
         let folder = folder(&small_with(&[]), &[("chat_template.jinja", source)]);
         let path = folder.path().join("data.jsonl");
@@ -227,7 +237,7 @@ fn a_chat_without_a_date_has_none_and_a_template_that_needs_one_refuses() {
     );
     let said = needs.text(&Chat::of(&[("user", "%!")]).dated(Date::now()), true).unwrap_err().to_string();
     has(&said, &["strftime_now has no form \"%!\""]);
-    assert_eq!("7 March".parse::<Date>().unwrap_err(), "`7 March` is no date: write it such as 2026-03-07");
+    assert_eq!("7 March".parse::<Date>().unwrap_err(), "a date such as \"2026-03-07\"");
 }
 
 #[test]

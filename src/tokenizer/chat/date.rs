@@ -7,7 +7,7 @@ use chrono::{Local, NaiveDate, NaiveDateTime, NaiveTime};
 use serde::{Deserialize, Serialize};
 
 /// A date and a time of the day, as a clock on the wall shows them. It is read from texts such as
-/// `2026-03-07` and `2026-03-07T09:05:04`.
+/// `2026-03-07` and `2026-03-07T09:05:04`. The error for another text is what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Date(NaiveDateTime);
@@ -46,6 +46,6 @@ impl FromStr for Date {
     fn from_str(text: &str) -> Result<Self, String> {
         let day = || NaiveDate::from_str(text).map(|day| day.and_time(NaiveTime::MIN));
         let read = NaiveDateTime::from_str(text).or_else(|_| day());
-        read.map(Self).map_err(|_| format!("`{text}` is no date: write it such as 2026-03-07"))
+        read.map(Self).map_err(|_| "a date such as \"2026-03-07\"".to_owned())
     }
 }

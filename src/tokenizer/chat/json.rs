@@ -112,7 +112,7 @@ impl Formatter for Python {
             return to.write_all(text.as_bytes());
         }
         for unit in text.encode_utf16() {
-            match u8::try_from(unit).ok().filter(u8::is_ascii) {
+            match u8::try_from(unit).ok().filter(|byte| (b' '..=b'~').contains(byte)) {
                 Some(byte) => to.write_all(&[byte])?,
                 None => write!(to, "\\u{unit:04x}")?,
             }
@@ -159,19 +159,10 @@ impl Formatter for Python {
     }
 }
 
-/// A number as Python writes it: the shortest text that is read back as it, with an exponent of two digits at
-/// least.
+/// A number as Python writes it: as Rust does, but with an exponent that has a sign and two digits at least.
 fn float(value: f64) -> String {
     let plain = format!("{value:?}");
-    let Some((digits, exponent)) = plain.split_once('e') else {
-        // Rust has an exponent below 1e-5, Python below 1e-4.
-        return if value != 0.0 && value.abs() < 1e-4 { with_exponent(&format!("{value:e}")) } else { plain };
-    };
-    with_exponent(&format!("{digits}e{exponent}"))
-}
-
-fn with_exponent(text: &str) -> String {
-    let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let Some((digits, exponent)) = plain.split_once('e') else { return plain };
     let (sign, size) = exponent.strip_prefix('-').map_or(("+", exponent), |size| ("-", size));
     format!("{digits}e{sign}{size:0>2}")
 }
