@@ -101,9 +101,8 @@ impl Queue {
 
     /// How many jobs wait or are worked on.
     pub(super) fn count(&self) -> usize {
-        let mut state = self.lock();
-        state.waiting.retain(Job::is_wanted);
-        state.waiting.len() + usize::from(state.is_busy)
+        let state = self.lock();
+        state.waiting.iter().filter(|job| job.is_wanted()).count() + usize::from(state.is_busy)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
