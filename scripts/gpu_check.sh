@@ -232,20 +232,10 @@ guess() {
 }
 
 # As training uses links, and not as tests of several processes on one GPU have to.
-usual_links() {
+links() {
   unset NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_IB_DISABLE NCCL_P2P_DISABLE NCCL_SHM_DISABLE NCCL_MNNVL_ENABLE NCCL_NVLS_ENABLE
   unset NCCL_CUMEM_ENABLE NCCL_ALGO NCCL_PROTO NCCL_MIN_CTAS NCCL_MAX_CTAS
-}
-
-links() {
-  usual_links
   guess links
-}
-
-# Ranks that have wires and sums of replicas at once: a GPU is in two communicators of NCCL.
-several_gpus() {
-  usual_links
-  "$bin/deps/test-processes" gpus::replicas_on gpus::gradients_of_replicas --test-threads=1 --nocapture
 }
 
 # Attention's forward by wgmma: its tests, its errors beside their bounds, and its speed beside the usual way.
@@ -399,8 +389,9 @@ on_a_gpu() {
   fi
   # Tests do not fall back on the emulator.
   export PIPEWRIGHT_TEST_GPU=1
-  if grep -q '"cuda:1"' "$scratch/devices.json"; then
-    part 'replicas of stages on several GPUs' 180 several_gpus
+  # A GPU is in two communicators of NCCL at once there: for wires, and for the sums of replicas.
+  if [ -z "$only" ] && grep -q '"cuda:1"' "$scratch/devices.json"; then
+    part 'replicas of stages on several GPUs' 180 "$bin/deps/test-processes" gpus::replicas_on --test-threads=1 --nocapture
   fi
   local one parts=${only:-guesses tests more sanitize}
   if [ "$only" = bench ]; then parts='guesses more'; fi

@@ -113,7 +113,7 @@ where
 
 /// Whether a request is for an address or for `localhost`. Another name may belong to a page elsewhere, which
 /// wants to read what only this machine may.
-fn is_for_this_machine(request: &Request<Incoming>) -> bool {
+pub(crate) fn is_for_this_machine(request: &Request<Incoming>) -> bool {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let named = request.uri().authority().map(Authority::as_str);
     host.is_some_and(names_this_machine) && named.is_none_or(names_this_machine)

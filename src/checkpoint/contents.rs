@@ -44,8 +44,9 @@ impl Entry {
 }
 
 impl Contents {
-    /// Opens a file and checks its length and its header. A checkpoint of format 1 has no `sums`.
-    pub(super) fn open(path: PathBuf, sums: Option<&FileChecksums>) -> Result<Self> {
+    /// Opens a file whose tensors have one of these formats, and checks its length and its header. A
+    /// checkpoint of format 1 has no `sums`.
+    pub(super) fn open(path: PathBuf, sums: Option<&FileChecksums>, formats: &[Dtype]) -> Result<Self> {
         let mut file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let header = read_header(&mut file, &path, size)?;
@@ -61,9 +62,10 @@ impl Contents {
         }
         let mut tensors = BTreeMap::new();
         for (name, info) in metadata.tensors() {
-            if !matches!(info.dtype, Dtype::F32 | Dtype::BF16 | Dtype::U8) {
-                let found = format!("{:?}", info.dtype);
-                return Err(damaged(&path, format!("`{name}` is {found}, F32, BF16 or U8 was expected")));
+            if !formats.contains(&info.dtype) {
+                let expected: Vec<String> = formats.iter().map(|format| format!("{format:?}")).collect();
+                let (found, expected) = (info.dtype, expected.join(" or "));
+                return Err(damaged(&path, format!("`{name}` is {found:?}, {expected} was expected")));
             }
             let entry = Entry {
                 dims: info.shape.clone(),
@@ -127,10 +129,10 @@ impl Contents {
         match self.tensors.get(name) {
             None => Err(self.differs(name, format!("is missing, {whose} has it with dimensions {dims:?}"))),
             Some(entry) if entry.dtype != tensor.dtype() => Err(Error::from(CheckpointError::new(format!(
-                "{}: `{name}` has numbers of {:?}, {whose} has {:?}: set optimizer.state as it was",
+                "{}: `{name}` was stored in {}, and {whose} has {}: set optimizer.state as it was",
                 self.path.display(),
-                entry.dtype,
-                tensor.dtype()
+                word(entry.dtype),
+                word(tensor.dtype())
             )))),
             Some(entry) if entry.dims != *dims => {
                 let difference = format!("has dimensions {:?}, {whose} has {dims:?}", entry.dims);
@@ -230,6 +232,15 @@ fn sum(file: &mut File, entry: &Entry, block: &mut [u8]) -> io::Result<Checksum>
         left -= length;
     }
     Ok(checksum.checksum())
+}
+
+/// What `optimizer.state` calls a number format of a file.
+fn word(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::U8 => "\"8bit\"",
+        Dtype::BF16 => "\"bf16\"",
+        _ => "\"f32\"",
+    }
 }
 
 /// Reads the header: its length, then its text.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pipewright_stages::optimizer::{self, Optimizer};
 use pipewright_stages::{Parameter, Shard};
+use safetensors::Dtype;
 
 use super::contents::Contents;
 use super::damage::damaged;
@@ -42,17 +43,17 @@ impl Checkpoint {
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
         let state = State::parse(&path, &bytes)?;
         folder::check_named(folder, state.step)?;
-        let open = |name: &str| {
+        let open = |name: &str, formats: &[Dtype]| {
             let sums = state.files.get(name);
             if sums.is_none() && state.has_checksums() {
                 return Err(damaged(&path, "its checksum is missing"));
             }
-            Contents::open(found.join(name), sums)
+            Contents::open(found.join(name), sums, formats)
         };
         Ok(Self {
             folder: folder.to_owned(),
-            model: open(MODEL)?,
-            optimizer: open(OPTIMIZER)?,
+            model: open(MODEL, &[Dtype::F32])?,
+            optimizer: open(OPTIMIZER, &[Dtype::F32, Dtype::BF16, Dtype::U8])?,
             description: Checksum::of(&bytes),
             state,
         })

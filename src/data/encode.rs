@@ -8,10 +8,10 @@ use std::thread;
 use super::TokenWriter;
 use super::file::wrong;
 use super::parts::{Part, Parts};
-use super::raw::{self, ANSWERS, Document, Form, LossOn, Message, Piece};
+use super::raw::{self, Document, Form, LossOn, Message, Piece, Rich};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Error, Problem, Result};
-use crate::tokenizer::{ChatTemplate, Template, Tokenizer};
+use crate::tokenizer::{Chat, ChatTemplate, Date, Template, Tokenizer};
 
 /// The bit of a token that is no target: it was not written by the assistant of a chat. No vocabulary is so
 /// large.
@@ -33,6 +33,9 @@ pub struct Recipe {
     pub loss_on: LossOn,
     /// The token that ends a document, by its text. `None` for the one that the tokenizer usually has.
     pub end_of_text: Option<String>,
+    /// The date that templates may ask for. `None`: they are told that there is none, because the date of
+    /// today would make other tokens on each day.
+    pub date: Option<Date>,
 }
 
 /// How far the work is.
@@ -49,7 +52,14 @@ impl Recipe {
     /// The recipe for this form, with the field `text`, the tokenizer's own template, and all tokens as
     /// targets.
     pub fn new(form: Form) -> Self {
-        Self { form, field: "text".to_owned(), template: None, loss_on: LossOn::default(), end_of_text: None }
+        Self {
+            form,
+            field: "text".to_owned(),
+            template: None,
+            loss_on: LossOn::default(),
+            end_of_text: None,
+            date: None,
+        }
     }
 
     /// Encodes files and the files of folders. A text has the tokens of [`Tokenizer::encode`], a chat has the
@@ -215,7 +225,9 @@ impl<'a> Work<'a> {
             let unit = if self.recipe.form == Form::Jsonl { "line" } else { "row" };
             wrong(&piece.path, format!("{unit} {} {problem}", piece.line))
         };
-        match raw::document(&piece.text, &self.recipe.field, self.recipe.loss_on).map_err(refuse)? {
+        let Recipe { field, loss_on, .. } = self.recipe;
+        let template = || self.template().ok();
+        match raw::document(&piece.text, field, *loss_on, &template).map_err(refuse)? {
             Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(
                 "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the \
                  field with the messages of a chat, or with what follows a prompt, as data.field"
@@ -223,11 +235,16 @@ impl<'a> Work<'a> {
             )),
             Document::Text(text) => self.text(&text),
             Document::Pair(parts) => self.pair(&parts),
-            Document::Chat(messages) => {
+            Document::Chat(messages, rich) => {
+                let chat = given(&messages, &rich, piece).map_err(|problem| refuse(problem.to_string()))?;
+                let chat = match self.recipe.date {
+                    Some(date) => chat.dated(date),
+                    None => chat,
+                };
                 let refuse = |problem: Problem| {
                     refuse(format!("is a chat, and the tokenizer's chat template {problem}"))
                 };
-                self.chat(&messages, self.template()?, refuse)
+                self.chat(&messages, &chat, self.template()?, refuse)
             }
         }
     }
@@ -269,12 +286,12 @@ impl<'a> Work<'a> {
     fn chat(
         &self,
         messages: &[Message],
+        chat: &Chat,
         template: &ChatTemplate,
         refuse: impl Fn(Problem) -> Error,
     ) -> Result<Vec<u32>> {
-        let written: Vec<_> = messages.iter().map(|one| (one.role.as_str(), one.content.as_str())).collect();
         if self.recipe.loss_on == LossOn::All {
-            let text = template.text(&written, false).map_err(refuse)?;
+            let text = template.text(chat, false).map_err(refuse)?;
             let mut tokens = self.tokenizer.encode_bare(&text)?;
             // A template may write the end itself.
             if tokens.last() != Some(&self.end) {
@@ -282,14 +299,24 @@ impl<'a> Work<'a> {
             }
             return Ok(tokens);
         }
-        let (text, answers) = template.with_answers(&written).map_err(refuse)?;
-        let of_assistant = messages.iter().filter(|message| message.role == ANSWERS);
-        let counted = answers.into_iter().zip(of_assistant).filter(|(_, message)| message.counts);
-        let answers: Vec<_> = counted.map(|(answer, _)| answer).collect();
+        let counts: Vec<bool> = messages.iter().map(|message| message.counts).collect();
+        let (text, answers) = template.with_answers(chat, &counts).map_err(refuse)?;
         let mut tokens = self.marked(&text, &answers)?;
         if tokens.last().map(|token| token & !NO_TARGET) != Some(self.end) {
             tokens.push(self.end | NO_TARGET);
         }
         Ok(tokens)
     }
+}
+
+/// What a template is given of a chat.
+fn given(messages: &[Message], rich: &Rich, piece: &Piece) -> std::result::Result<Chat, Problem> {
+    let Some(fields) = rich else {
+        let usual = messages.iter().map(|one| (one.role.as_str(), one.content.as_str()));
+        return Ok(Chat::of(&usual.collect::<Vec<_>>()));
+    };
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    let mut chat = Chat::read_fields(&piece.text, &fields)?;
+    chat.join_parts()?;
+    Ok(chat)
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::optimizer::{Optimizer, StateFormat};
 use pipewright_stages::{Device, Place, Stage};
 
 use super::spec::{Schedules, Spec};
@@ -178,10 +177,6 @@ fn check_server<S: Stage>(spec: &Spec<S>) -> Result<()> {
     .into())
 }
 
-fn has_blocks(optimizer: &dyn Optimizer) -> bool {
-    optimizer.states("", &[1]).iter().any(|tensor| tensor.format == StateFormat::Blocks)
-}
-
 /// Refuses a number of shards that is no power of two, and what shards cannot do.
 fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
     if spec.shards == 1 {
@@ -202,10 +197,6 @@ fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
              take another optimizer",
             spec.optimizer
         )
-    } else if has_blocks(&*spec.optimizer) {
-        "the optimizer keeps its state in blocks, and a shard has parts of them: set `AdamW::state` \
-         (`optimizer.state`) to \"bf16\" or \"f32\""
-            .to_owned()
     } else if spec.is_served() {
         "a server has parts of the weights itself: take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)"
             .to_owned()

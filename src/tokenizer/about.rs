@@ -1,20 +1,18 @@
 //! What the files beside a `tokenizer.json` say of it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 use tokenizers::AddedToken;
 
 use super::added::{DECODER, EXTRA, Files, Listed};
 use super::class::Class;
 use super::entries::Entries;
-use crate::error::{DataError, Error, Result};
-
-/// The file with the settings of a tokenizer.
-pub(super) const CONFIG: &str = "tokenizer_config.json";
+use super::files::{CONFIG, bytes, json};
+use super::own_template::OwnTemplate;
+use crate::error::Result;
 
 /// What the files beside a `tokenizer.json` say of it. Each of them may be missing.
 #[derive(Debug, Default)]
@@ -25,8 +23,8 @@ pub(super) struct About {
     pub(super) has_decoder: bool,
     /// Whether special tokens that a text spells out are text.
     pub(super) splits_special: bool,
-    /// The file with the template for chats, and the template.
-    pub(super) template: Option<(PathBuf, String)>,
+    /// The templates for chats.
+    pub(super) template: Option<OwnTemplate>,
 }
 
 impl About {
@@ -51,7 +49,7 @@ impl About {
             listed: Listed::read(&path, &files)?,
             has_decoder,
             splits_special: config["split_special_tokens"].as_bool().unwrap_or(false),
-            template: template(folder, &config)?,
+            template: OwnTemplate::read(folder, &config)?,
         })
     }
 
@@ -60,36 +58,6 @@ impl About {
         let text = |(name, token): &(String, AddedToken)| (name.clone(), token.content.clone());
         self.listed.named.iter().map(text).collect()
     }
-}
-
-/// The template for chats: of a file of its own, of the settings, or of an older file of its own.
-fn template(folder: &Path, config: &Value) -> Result<Option<(PathBuf, String)>> {
-    let own = folder.join("chat_template.jinja");
-    if let Some(bytes) = bytes(&own)? {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        return Ok(Some((own, text)));
-    }
-    let older = folder.join("chat_template.json");
-    let older_text = json(&older)?;
-    let mut files = [(folder.join(CONFIG), config), (older, &older_text)].into_iter();
-    Ok(files.find_map(|(path, file)| Some((path, the_default(&file["chat_template"])?))))
-}
-
-/// A template, or the one for usual chats of several with names.
-fn the_default(value: &Value) -> Option<String> {
-    let several = value.as_array().into_iter().flatten();
-    let mut usual = several.filter(|one| one["name"] == "default");
-    let text = value.as_str().or_else(|| usual.next()?["template"].as_str());
-    text.map(str::to_owned)
-}
-
-/// The contents of a file, if it exists.
-pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
-    if !path.is_file() {
-        return Ok(None);
-    }
-    let unreadable = |source| -> Error { DataError::unreadable(path, source).into() };
-    std::fs::read(path).map(Some).map_err(unreadable)
 }
 
 /// The entries of a file, in its order, and the entries of its object of tokens with names. Both are empty if
@@ -115,14 +83,4 @@ fn entries(path: &Path) -> Result<(Entries, Entries)> {
 enum Either {
     Object(Entries),
     Other(IgnoredAny),
-}
-
-/// The contents of a file of JSON; null if it does not exist.
-pub(super) fn json(path: &Path) -> Result<Value> {
-    let Some(bytes) = bytes(path)? else {
-        return Ok(Value::Null);
-    };
-    serde_json::from_slice(&bytes).map_err(|error| {
-        DataError::new(format!("the tokenizer `{}` is no JSON: {error}", path.display())).into()
-    })
 }

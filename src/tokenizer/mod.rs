@@ -10,12 +10,14 @@ mod chat;
 mod class;
 mod decoder;
 mod entries;
+mod files;
 mod of_model;
+mod own_template;
 mod rebuilt;
 mod stream;
 
 pub(crate) use between::{head, tail};
-pub use chat::{ChatTemplate, Template};
+pub use chat::{Chat, ChatTemplate, Date, Template};
 pub use of_model::Tokenizer;
 pub use rebuilt::told_of_tokenizer;
 pub use stream::TextStream;

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use tokenizers::{DecoderWrapper, Encoding, Token, Tokenizer as Inner};
 
 use super::about::About;
-use super::chat::{ChatTemplate, Template};
+use super::chat::{Chat, ChatTemplate, Date, Template};
 use super::decoder::Decoder;
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, Problem, Result, panic_message};
@@ -108,7 +108,7 @@ impl Tokenizer {
 
     /// The checksum of all that the text of a chat depends on, if no ready template writes it.
     pub(crate) fn chat_checksum(&self) -> Checksum {
-        let template = self.about.template.as_ref().map(|(_, text)| text);
+        let template = self.about.template.as_ref().map(|own| (&own.usual, &own.with_tools));
         let mut checksum = ChecksumBuilder::new();
         checksum.add(format!("{:?} {template:?}", self.about.special()).as_bytes());
         checksum.checksum()
@@ -193,8 +193,17 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer has not all tokens of the ready template, or when its own cannot be used.
     pub fn chat(&self, ready: Option<Template>) -> Result<ChatTemplate> {
-        let source = match (ready, &self.about.template) {
-            (None, Some((_, own))) => own.as_str(),
+        let (usual, with_tools) = match (ready, &self.about.template) {
+            (None, Some(own)) => {
+                let usual = own.usual.as_deref().ok_or_else(|| {
+                    refuse(
+                        &own.path,
+                        "has several chat templates and none of the name \"default\": put the right one \
+                         beside it as chat_template.jinja, or set data.template",
+                    )
+                })?;
+                (usual, own.with_tools.as_deref())
+            }
             (ready, _) => {
                 let template = ready.unwrap_or_default();
                 let mut marks = template.marks().iter();
@@ -209,11 +218,11 @@ impl Tokenizer {
                         ),
                     ));
                 }
-                template.source()
+                (template.source(), None)
             }
         };
         let special = self.special_tokens().into_iter().map(|(_, text)| text);
-        let chat = ChatTemplate::new(source, self.about.special(), special.collect());
+        let chat = ChatTemplate::new(usual, with_tools, self.about.special(), special.collect());
         chat.map_err(|problem| self.refuse_chat(problem))
     }
 
@@ -230,15 +239,15 @@ impl Tokenizer {
 
     /// The error for a chat that a template does not write.
     pub fn refuse_chat(&self, problem: Problem) -> Error {
-        let path = self.about.template.as_ref().map_or(&self.path, |(path, _)| path);
+        let path = self.about.template.as_ref().map_or(&self.path, |own| &own.path);
         refuse(path, format!("has a chat template that {problem}"))
     }
 
     /// The file with the tokenizer's own template for chats, if this ready template writes other text than
     /// it.
     pub fn other_template(&self, ready: Template) -> Option<&Path> {
-        let (path, _) = self.about.template.as_ref()?;
-        let chat = [("user", "a"), ("assistant", "b"), ("user", "c")];
+        let path = &self.about.template.as_ref()?.path;
+        let chat = Chat::of(&[("user", "a"), ("assistant", "b"), ("user", "c")]).dated(Date::now());
         let text = |ready| self.chat(ready).ok()?.text(&chat, true).ok();
         (text(None) != text(Some(ready))).then_some(path)
     }

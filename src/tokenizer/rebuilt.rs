@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::about::{CONFIG, bytes, json};
 use super::class::Class;
+use super::files::{CONFIG, bytes, json};
 use super::of_model::FILE;
 use crate::error::Result;
 

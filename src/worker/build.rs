@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pipewright_stages::{Borders, DType, Device, Place, Shard, Stage, StageBuilder, Together};
+use pipewright_stages::optimizer::{Optimizer, StateFormat};
+use pipewright_stages::{Borders, DType, Device, Pieces, Place, Shard, Stage, StageBuilder, Together};
 
 use super::Worker;
 use super::agreement::Agreement;
@@ -88,6 +89,7 @@ impl<S: Stage> Worker<S> {
         for (id, builder) in &self.builders {
             let shard = Shard { index: self.at.shard, of: self.plan.shards() };
             let stage = build_stage(builder, place, shard, self.team.as_ref(), self.borders.as_ref());
+            let stage = stage.and_then(|stage| with_possible_state(stage, &*self.plan.optimizer));
             let stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 at: self.name(),
@@ -185,6 +187,24 @@ pub fn may_defer_head(schedule: &Schedule, device: Device) -> bool {
         Device::Cpu => schedule.goes_back_at_once(schedule.last_stage()),
         Device::Cuda(_) => schedule.goes_back_in_turn(schedule.last_stage()),
     }
+}
+
+/// The stage, unless the optimizer keeps blocks of numbers and a parameter is divided into groups for shards:
+/// groups do not end where blocks end.
+fn with_possible_state<S: Stage>(mut stage: S, optimizer: &dyn Optimizer) -> pipewright_stages::Result<S> {
+    let states = optimizer.states("", &[1]);
+    if states.iter().any(|tensor| tensor.format == StateFormat::Blocks) {
+        stage.try_visit_parameters(&mut |parameter| match parameter.pieces() {
+            Pieces::Even(_) => Ok(()),
+            Pieces::Rows(_) => {
+                let error = "the optimizer keeps its state in blocks, and this parameter is divided into \
+                             groups for shards: set `AdamW::state` (`optimizer.state`) to \"bf16\" or \
+                             \"f32\", or have one group (`pipeline.shard_groups`)";
+                Err(pipewright_stages::Error::other(error).at(parameter.name()))
+            }
+        })?;
+    }
+    Ok(stage)
 }
 
 /// Builds a stage and moves it to where it computes.

@@ -230,8 +230,8 @@ impl<S: Stage> Worker<S> {
         let tensors = self.state_tensors(site);
         let parameter = self.chunk(site.stage).parameter(site.index);
         let stored = tensors.iter().enumerate();
-        let block =
-            stored.flat_map(|(index, tensor)| parameter.stored_state(index, tensor)).copied().collect();
+        let parts: Vec<&[u8]> = stored.map(|(index, tensor)| parameter.stored_state(index, tensor)).collect();
+        let block = parts.concat();
         let (first, tag) = (self.share.rank(0), Topic::State.tag(site.stage));
         self.transport.send_bytes(first, tag, block)?;
         // So the first replica has one parameter's state at a time.

@@ -29,7 +29,7 @@ fn the_templates_of_models_write_what_transformers_writes() {
         {
             let messages = messages(messages_of);
             let asks = messages.last().unwrap().0 == "user";
-            match (chat.text(&messages, asks), text.as_str()) {
+            match (chat.text(&Chat::of(&messages), asks), text.as_str()) {
                 (Ok(ours), Some(theirs)) => assert_eq!(ours, theirs, "{name}"),
                 (Err(error), None) => {
                     let said = text["refused"].as_str().unwrap();
@@ -57,7 +57,11 @@ fn a_template_stands_in_one_of_three_files() {
     for file in cases {
         let folder = folder(&small_with(&[]), &[file]);
         let tokenizer = Tokenizer::read(folder.path()).unwrap();
-        assert_eq!(tokenizer.chat(None).unwrap().text(&[("user", "a")], true).unwrap(), "a!", "{file:?}");
+        assert_eq!(
+            tokenizer.chat(None).unwrap().text(&Chat::of(&[("user", "a")]), true).unwrap(),
+            "a!",
+            "{file:?}"
+        );
         let path = tokenizer.other_template(Template::ChatMl).unwrap();
         assert_eq!(path, folder.path().join(file.0));
     }
@@ -80,7 +84,7 @@ fn a_template_that_is_broken_or_refuses_is_named() {
     let of = |source: &str| {
         let folder = folder(&small_with(&[]), &[("chat_template.jinja", source)]);
         let tokenizer = Tokenizer::read(folder.path()).unwrap();
-        tokenizer.chat(None).map(|chat| chat.text(&[("user", "a")], true))
+        tokenizer.chat(None).map(|chat| chat.text(&Chat::of(&[("user", "a")]), true))
     };
     let said = message(of("{% for %}"));
     has(&said, &["chat_template.jinja` has a chat template that cannot write this chat: syntax error"]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use has::has;
 use pipewright::data::{Corpus, Documents, Form, LossOn, Recipe, Template, TokenWriter, Width};
-use pipewright::tokenizer::{TextStream, Tokenizer};
+use pipewright::tokenizer::{Chat, TextStream, Tokenizer};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -49,4 +49,5 @@ mod parquet;
 mod prompts;
 mod sequences;
 mod streams;
+mod templates;
 mod tokenizers;

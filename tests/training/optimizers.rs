@@ -7,6 +7,7 @@ use pipewright_cli::compose;
 
 use super::*;
 use crate::common::*;
+use crate::divided_models::llama;
 
 const STEPS: u64 = 3;
 
@@ -67,9 +68,9 @@ fn a_checkpoint_has_the_state_for_any_other_cut() {
     let mut adamw = launch(&recipe, &each()[1], 1);
     has(&adamw.load(folder.path().join("0-2")).unwrap_err(), &["the optimizer"]);
     // The error for another number format is not the one for another optimizer.
-    for (of, found) in [("5-2", "BF16"), ("6-2", "U8")] {
+    for (of, found) in [("5-2", "\"bf16\""), ("6-2", "\"8bit\"")] {
         let error = adamw.load(folder.path().join(of)).unwrap_err();
-        has(&error, &[".exp_avg", found, "F32", "set optimizer.state as it was"]);
+        has(&error, &[".exp_avg", found, "\"f32\"", "set optimizer.state as it was"]);
     }
     // Its parameters are several tensors in one.
     goes_on(&recipe_of_mixtral(2, 2), tempfile::tempdir().expect("a folder").path());
@@ -89,6 +90,43 @@ fn goes_on(recipe: &Recipe, folder: &Path) {
             assert_eq!(hash_after(after, 4 - steps), expected, "{optimizer:?} after {steps} steps");
         }
     }
+}
+
+/// Matrices of more numbers than a piece, whose state is divided among replicas.
+#[test]
+fn parts_of_a_state_in_few_bits_are_those_of_the_whole() {
+    for state in [StateFormat::Bf16, StateFormat::Blocks] {
+        let optimizer: Arc<dyn Optimizer> = Arc::new(AdamW { state, ..AdamW::default() });
+        let mut recipe = odd_mlp();
+        let expected = hash_after(launch(&recipe, &optimizer, 1), 3);
+        for (before, after) in [(2, 1), (1, 2), (2, 2)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let place = folder.path().join("saved");
+            (recipe.replicas, recipe.sharded) = (before, before > 1);
+            let mut first = launch(&recipe, &optimizer, 1);
+            train(&mut first, 2);
+            first.save(&place).expect("there is room");
+            drop(first);
+            (recipe.replicas, recipe.sharded) = (after, after > 1);
+            let mut second = launch(&recipe, &optimizer, 2);
+            second.load(&place).expect("it is whole");
+            assert_eq!(hash_after(second, 1), expected, "{state:?}: {before} replicas, then {after}");
+        }
+    }
+}
+
+#[test]
+fn state_in_blocks_and_groups_of_shards_are_refused_together() {
+    let blocks = "[optimizer]\nstate = '8bit'\n[pipeline]\n";
+    for keys in ["shards = 2", "shard_groups = 2"] {
+        let error = config(&format!("{blocks}{keys}")).unwrap_err();
+        has(&error, &["optimizer.state", "pipeline.shard_groups to 1"]);
+    }
+    has(&config("[optimizer]\nkind = 'muon'\nstate = 'bf16'").unwrap_err(), &["optimizer.state", "adamw"]);
+    let recipe = llama(2);
+    let optimizer: Arc<dyn Optimizer> = Arc::new(AdamW { state: StateFormat::Blocks, ..AdamW::default() });
+    let builder = recipe.builder(named("1f1b", 2, recipe.micro_batches)).optimizer(optimizer);
+    has(&builder.launch().map(drop).unwrap_err(), &["wte.weight", "optimizer.state", "shard_groups"]);
 }
 
 fn config(keys: &str) -> pipewright_cli::Result<Config> {

@@ -2,6 +2,7 @@
 
 use pipewright::stages::layers::Relu;
 use pipewright::stages::models::Cnn;
+use pipewright::stages::optimizer::StateFormat;
 use pipewright::stages::{Division, Kind, Layer, Shard, Sharding};
 
 use pipewright::fabric::World;
@@ -116,6 +117,30 @@ fn recomputing_and_every_schedule_give_the_same_bits() {
     let plain = recipe.plain_hash(2);
     recipe.shards = 2;
     recipe.assert_everywhere(&plain);
+}
+
+#[test]
+fn moments_in_bf16_are_divided_too() {
+    let mut recipe = llama(2);
+    recipe.optimizer.state = StateFormat::Bf16;
+    let plain = recipe.plain_hash(2);
+    for (shards, replicas, sharded) in [(2, 1, false), (2, 2, true), (1, 2, true)] {
+        (recipe.shards, recipe.replicas, recipe.sharded) = (shards, replicas, sharded);
+        assert_eq!(recipe.hash(1, "1f1b", 2), plain, "{shards} shards, {replicas} replicas");
+    }
+    // What one shard has saved is read by two, and the other way round.
+    for (before, after) in [(1, 2), (2, 1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        (recipe.shards, recipe.replicas, recipe.sharded) = (before, 1, false);
+        let mut first = recipe.builder(named("1f1b", 1, recipe.micro_batches)).launch().expect("it starts");
+        first.step().expect("a step");
+        first.save(folder.path().join("saved")).expect("there is room");
+        recipe.shards = after;
+        let mut second = recipe.builder(named("1f1b", 1, recipe.micro_batches)).launch().expect("it starts");
+        second.load(folder.path().join("saved")).expect("it is whole");
+        second.step().expect("a step");
+        assert_eq!(second.weights_hash().expect("a hash"), plain, "{before} shards, then {after}");
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod profile;
 mod report;
 mod sample;
 mod saved;
+mod serve;
 mod stalls;
 mod tokenize;
 mod train;
@@ -66,6 +67,7 @@ enum Command {
     Train(train::Args),
     Evaluate(evaluate::Args),
     Sample(sample::Args),
+    Serve(serve::Args),
     Import(import::Args),
     Export(export::Args),
     Plan(plan::Args),
@@ -144,6 +146,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Train(args) => return train::run(&args),
         Command::Evaluate(args) => processes::refuse("evaluate").and_then(|()| evaluate::run(&args))?,
         Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(&args))?,
+        Command::Serve(args) => processes::refuse("serve").and_then(|()| serve::run(&args))?,
         Command::Import(args) => processes::refuse("import").and_then(|()| import::run(&args))?,
         Command::Export(args) => processes::refuse("export").and_then(|()| export::run(&args))?,
         Command::Plan(args) => plan::run(args)?,

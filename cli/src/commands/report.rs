@@ -64,7 +64,7 @@ fn told(address: SocketAddr) -> Result<()> {
 }
 
 /// An address and a port. A port alone can be reached from this machine only.
-fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> std::result::Result<SocketAddr, String> {
     let port = text.parse().map(|port: u16| (Ipv4Addr::LOCALHOST, port).into());
     port.or_else(|_| text.parse()).map_err(|_| {
         "expected a port such as 6080, or an address and a port such as 10.0.0.1:6080".to_owned()

@@ -276,7 +276,7 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     // How long documents are says how much of a sequence a token sees.
     let differs = matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)));
     add("data", &|key| differs && ["packing", "longer"].contains(&key));
-    add("optimizer", &|key| ["kind", "groups"].contains(&key));
+    add("optimizer", &|key| ["kind", "state", "groups"].contains(&key));
     if !config.data.sources.is_empty() {
         // How long sequences are depends on which sources they come from, and on how these are packed.
         let each = config.data.sources.iter().map(|source| {

@@ -73,6 +73,7 @@ pub(super) fn documents(
         template: data.template,
         loss_on: data.loss_on,
         end_of_text: data.end_of_text.clone(),
+        date: data.date,
     };
     let cache = || Some(pipewright::stages::devices::cache_folder()?.join("tokens"));
     let folder = data.cache.clone().or_else(cache);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::key::{FROM_0, SEQUENCE, section};
 use super::values::Paths;
 use pipewright::data::{Longer, LossOn, Share, Template, Width};
+use pipewright::tokenizer::Date;
 
 /// Kinds of data.
 const DOCUMENTS: &[&str] = &["jsonl", "parquet"];
@@ -55,6 +56,11 @@ section! {
         template: Option<Template> = None => [
             only("kind", DOCUMENTS), unset("the tokenizer's own, or `\"chatml\"`"),
             also("chat_template"),
+        ],
+        /// jsonl, parquet: the date that a chat template may ask for, such as `"2026-03-07"`.
+        date: Option<Date> = None => [
+            only("kind", DOCUMENTS), unset("none: the template does without, or the chat is refused"),
+            page("documents.md#json-lines"),
         ],
         /// jsonl, parquet: which tokens are targets: `"all"`, or only the tokens of `"answers"`.
         loss_on: LossOn = LossOn::default() => [

@@ -323,6 +323,12 @@ fn replicas_on_gpus_of_several_processes_train_to_the_bits_of_one() {
     let both = ["pipeline.devices=cuda:0", "pipeline.replicas=2"];
     let two_stages = [&both[..], &["pipeline.stages=2", SHARDED]].concat();
     same_as_one_rank(4, &two_stages, &["pipeline.dtype=bf16"]);
+    // The same with two GPUs.
+    if devices::probe().gpus.is_ok_and(|gpus| gpus.len() > 1) {
+        let apart = ["pipeline.devices=cuda:0,cuda:1,cuda:0,cuda:1", "pipeline.replicas=2"];
+        let two_stages = [&apart[..], &["pipeline.stages=2", SHARDED]].concat();
+        same_as_one_rank(4, &two_stages, &["pipeline.dtype=bf16"]);
+    }
     // With 3 micro-batches their lists differ.
     let several_stages = ["pipeline.schedule=zb-v", "pipeline.stages=4"];
     let unequal = [&both[..], &several_stages[..]].concat();

@@ -1,26 +1,25 @@
 //! What a record is read as.
 
-use serde_json::Value;
-
 use super::message::Message;
 
 /// A document.
 #[derive(Debug)]
 pub(crate) enum Document {
     Text(String),
-    Chat(Vec<Message>),
+    Chat(Vec<Message>, Rich),
     /// A prompt, and the text that follows it.
     Pair([String; 2]),
 }
 
-/// What a value is, for messages.
-pub(super) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+/// Whether a chat says more than roles and texts: then the fields of the record that have its messages.
+pub(crate) type Rich = Option<Vec<String>>;
+
+impl Document {
+    /// A chat of these messages. `is_rich`: whether the record says more than the messages, which stand in
+    /// `fields`.
+    pub(super) fn chat(messages: Vec<Message>, is_rich: bool, fields: &[&str]) -> Self {
+        let is_rich = is_rich || messages.iter().any(|message| message.is_rich);
+        let fields = || fields.iter().copied().map(str::to_owned).collect();
+        Self::Chat(messages, is_rich.then(fields))
     }
 }

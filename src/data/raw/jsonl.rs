@@ -5,21 +5,28 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::document::{Document, kind};
-use super::message::{self, LossOn};
+use super::document::Document;
+use super::kind::kind;
+use super::message::{self, LossOn, TemplateOf};
 use super::pair;
 
 /// Reads a line: the text in a field, or the chat in it, or a prompt with what follows it.
-pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Document, String> {
+pub(crate) fn document(
+    line: &str,
+    field: &str,
+    loss_on: LossOn,
+    template: TemplateOf,
+) -> Result<Document, String> {
     let Record { fields, names } = record(line, field)?;
     if let Some(end) = pair::end(&names, field)? {
-        return pair::document(&fields, end, loss_on);
+        return pair::document(&fields, end, loss_on, template);
     }
     match fields.get(field) {
         Some(Value::String(text)) => Ok(Document::Text(text.clone())),
         Some(Value::Array(messages)) => {
-            message::check_record(&fields, field)?;
-            message::messages(messages, field, loss_on).map(Document::Chat)
+            let is_rich = message::check_record(&fields, field, template)?;
+            let messages = message::messages(messages, field, loss_on, template)?;
+            Ok(Document::chat(messages, is_rich, &[field]))
         }
         Some(other) => Err(format!(
             "has {} in \"{field}\" (data.field), where a text or a list of messages was expected",

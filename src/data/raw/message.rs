@@ -3,25 +3,37 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::kind::kind;
+use crate::tokenizer::ChatTemplate;
+
 /// The role whose messages are answers.
-pub(crate) const ANSWERS: &str = "assistant";
+const ANSWERS: &str = "assistant";
 
 /// The roles that a template writes.
 const ROLES: [&str; 3] = ["system", "user", ANSWERS];
+
+/// The role of the results of calls.
+const RESULTS: &str = "tool";
 
 const CALL: &str = "write the call into \"content\", as the model has to write it";
 const THOUGHT: &str = "write the thoughts into \"content\", as the model has to write them, or remove them";
 const MEDIA: &str = "only text is read";
 const PLAIN: &str = "write it into \"content\", or remove it";
 
-/// Keys of a message that change what is learnt, and that no template here writes; with the cure.
-const OF_MESSAGE: [(&str, &str); 15] = [
-    ("tool_calls", CALL),
+/// Keys of a message that are written if the template knows one of these keys; with the cure, if it does
+/// not. Thoughts are given to it under the names `reasoning_content` and `thinking`.
+const IF_KNOWN: [(&str, [&str; 2], &str); 5] = [
+    ("tool_calls", ["tool_calls", "tool_calls"], CALL),
+    // A template that writes calls and their results may leave out which belong together.
+    ("tool_call_id", ["tool_call_id", "tool_calls"], PLAIN),
+    ("reasoning_content", ["reasoning_content", "thinking"], THOUGHT),
+    ("reasoning", ["reasoning_content", "thinking"], THOUGHT),
+    ("thinking", ["reasoning_content", "thinking"], THOUGHT),
+];
+
+/// Keys of a message that change what is learnt, and that no template writes; with the cure.
+const OF_MESSAGE: [(&str, &str); 10] = [
     ("function_call", CALL),
-    ("tool_call_id", PLAIN),
-    ("reasoning_content", THOUGHT),
-    ("reasoning", THOUGHT),
-    ("thinking", THOUGHT),
     ("refusal", PLAIN),
     ("name", PLAIN),
     ("prefix", PLAIN),
@@ -33,16 +45,19 @@ const OF_MESSAGE: [(&str, &str); 15] = [
     ("mask", "write \"weight\": 0 or 1 for the whole message"),
 ];
 
+const SETTINGS: &str = "chat_template_kwargs";
+const NO_SETTINGS: &str = "the template does not ask for all of these settings";
+const DOCUMENTS: &str = "write them into a message";
 const TOOLS: &str = "write the tools into the message of the role \"system\"";
 
-/// The same for a record with a chat.
-const OF_RECORD: [(&str, &str); 11] = [
-    ("tools", TOOLS),
+/// Keys of a record with a chat that are given to the template if it asks for them.
+const IF_ASKED: [(&str, &str); 3] = [("tools", TOOLS), ("documents", DOCUMENTS), (SETTINGS, NO_SETTINGS)];
+
+/// Keys of a record with a chat that change what is learnt, and that are given to no template.
+const OF_RECORD: [(&str, &str); 8] = [
     ("functions", TOOLS),
     ("system", "write it as the first message, of the role \"system\""),
     ("system_prompt", "write it as the first message, of the role \"system\""),
-    ("documents", "write them into a message"),
-    ("chat_template_kwargs", "templates take no settings here"),
     ("weight", "leave the record out, or write it more than once"),
     ("images", MEDIA),
     ("image", MEDIA),
@@ -60,29 +75,71 @@ pub(crate) struct Message {
     pub(crate) content: String,
     /// Whether it is an answer that is a target.
     pub(crate) counts: bool,
+    /// Whether it says more than its role and its text.
+    pub(crate) is_rich: bool,
 }
 
 /// Whether a field of a record with a chat has to be looked at.
 pub(super) fn is_known(name: &str) -> bool {
-    OF_RECORD.iter().any(|(known, _)| *known == name)
+    IF_ASKED.iter().chain(&OF_RECORD).any(|(known, _)| *known == name)
 }
 
-/// Refuses a record with a chat that has a key which would be left out.
-pub(super) fn check_record(record: &Map<String, Value>, field: &str) -> Result<(), String> {
-    let used = OF_RECORD.iter().find(|(key, _)| *key != field && says(record, key));
-    used.map_or(Ok(()), |&(key, cure)| {
-        Err(format!("has \"{key}\", which would be left out: {cure}, or remove it"))
-    })
+/// Refuses a record with a chat that has a key which would be left out. Returns whether the template is given
+/// more than messages.
+pub(super) fn check_record(
+    record: &Map<String, Value>,
+    field: &str,
+    template: TemplateOf,
+) -> Result<bool, String> {
+    let used = |keys: &[(&'static str, &'static str)]| -> Vec<_> {
+        keys.iter().copied().filter(|(key, _)| *key != field && says(record, key)).collect()
+    };
+    let left_out =
+        |key: &str, cure: &str| Err(format!("has \"{key}\", which would be left out: {cure}, or remove it"));
+    if let Some((key, cure)) = used(&OF_RECORD).first() {
+        return left_out(key, cure);
+    }
+    let given = used(&IF_ASKED);
+    for (key, cure) in &given {
+        let value = &record[*key];
+        let is_asked = |name: &str| template().is_some_and(|template| template.asks_for(name));
+        let is_known = match value {
+            Value::Object(settings) if *key == SETTINGS => settings.keys().all(|name| is_asked(name)),
+            Value::Array(_) if *key != SETTINGS => is_asked(key),
+            _ => {
+                let expected = if *key == SETTINGS { "an object" } else { "a list" };
+                return Err(format!("has {} in \"{key}\", where {expected} was expected", kind(value)));
+            }
+        };
+        if !is_known {
+            return left_out(key, cure);
+        }
+    }
+    Ok(!given.is_empty())
 }
+
+/// The template that writes chats, if there is one.
+pub(crate) type TemplateOf<'a> = &'a dyn Fn() -> Option<&'a ChatTemplate>;
 
 /// Reads the messages of a field.
-pub(super) fn messages(values: &[Value], field: &str, loss_on: LossOn) -> Result<Vec<Message>, String> {
+pub(super) fn messages(
+    values: &[Value],
+    field: &str,
+    loss_on: LossOn,
+    template: TemplateOf,
+) -> Result<Vec<Message>, String> {
     let values = values.iter().enumerate();
-    values.map(|(index, value)| message(value, (field, index), loss_on)).collect()
+    values.map(|(index, value)| message(value, (field, index), loss_on, template)).collect()
 }
 
 /// Reads the message with this number, from 0, of a field.
-fn message(value: &Value, (field, index): (&str, usize), loss_on: LossOn) -> Result<Message, String> {
+fn message(
+    value: &Value,
+    (field, index): (&str, usize),
+    loss_on: LossOn,
+    template: TemplateOf,
+) -> Result<Message, String> {
+    let knows = |key: &str| template().is_some_and(|template| template.knows_key(key));
     let number = index + 1;
     let missing = |key| {
         format!(
@@ -98,19 +155,34 @@ fn message(value: &Value, (field, index): (&str, usize), loss_on: LossOn) -> Res
         ));
     }
     let role = message.get("role").and_then(Value::as_str).ok_or_else(|| missing("role"))?;
-    if !ROLES.contains(&role) {
+    let is_usual = ROLES.contains(&role);
+    // A template that writes calls may write the role of their results without naming it.
+    let is_known = |template: &ChatTemplate| {
+        template.knows_role(role) || role == RESULTS && template.knows_key("tool_calls")
+    };
+    if !is_usual && !template().is_some_and(is_known) {
         return Err(format!(
             "has the role \"{role}\" in message {number} of \"{field}\", and templates write \"system\", \
              \"user\" and \"assistant\": {}",
             meant(role)
         ));
     }
-    if let Some(&(key, cure)) = OF_MESSAGE.iter().find(|(key, _)| says(message, key)) {
+    let used = IF_KNOWN.iter().filter(|(key, ..)| says(message, key));
+    let unknown = used.filter(|(_, words, _)| !words.iter().any(|word| knows(word)));
+    // The result of a call has the name of what was called.
+    let never = OF_MESSAGE.iter().filter(|(key, _)| is_usual || *key != "name").copied();
+    let mut refused = unknown.map(|&(key, _, cure)| (key, cure)).chain(never);
+    if let Some((key, cure)) = refused.find(|(key, _)| says(message, key)) {
         return Err(format!(
             "has \"{key}\" in message {number} of \"{field}\", which would be left out: {cure}"
         ));
     }
-    let content = message.get("content").and_then(content).ok_or_else(|| missing("content"))?;
+    let is_rich = !is_usual || IF_KNOWN.iter().any(|(key, ..)| says(message, key));
+    let content = match message.get("content") {
+        None | Some(Value::Null) if says(message, "tool_calls") => Some(String::new()),
+        value => value.and_then(content),
+    };
+    let content = content.ok_or_else(|| missing("content"))?;
     let wish = learnt(message).map_err(|key| {
         format!("has a \"{key}\" in message {number} of \"{field}\" that is neither 0 nor 1")
     })?;
@@ -130,7 +202,7 @@ fn message(value: &Value, (field, index): (&str, usize), loss_on: LossOn) -> Res
             ));
         }
     };
-    Ok(Message { role: role.to_owned(), content, counts })
+    Ok(Message { role: role.to_owned(), content, counts, is_rich })
 }
 
 /// Whether a key is there with something to say.

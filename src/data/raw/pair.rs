@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::document::{Document, kind};
-use super::message::{self, LossOn, Message};
+use super::document::Document;
+use super::kind::kind;
+use super::message::{self, LossOn, Message, TemplateOf};
 
 /// The field of the first part.
 const PROMPT: &str = "prompt";
@@ -50,22 +51,27 @@ pub(super) fn end(names: &[String], field: &str) -> Result<Option<&'static str>,
 
 /// A document of two parts: two texts, or the messages of two parts of a chat. A text may also be repeated at
 /// the beginning of the chat that follows it.
-pub(super) fn document(fields: &Map<String, Value>, end: &str, loss_on: LossOn) -> Result<Document, String> {
+pub(super) fn document(
+    fields: &Map<String, Value>,
+    end: &str,
+    loss_on: LossOn,
+    template: TemplateOf,
+) -> Result<Document, String> {
     match (&fields[PROMPT], &fields[end]) {
         (Value::String(prompt), Value::String(text)) => Ok(Document::Pair([prompt.clone(), text.clone()])),
         (Value::Array(before), Value::Array(after)) => {
-            message::check_record(fields, end)?;
-            let mut messages = message::messages(before, PROMPT, loss_on)?;
+            let is_rich = message::check_record(fields, end, template)?;
+            let mut messages = message::messages(before, PROMPT, loss_on, template)?;
             messages.iter_mut().for_each(|message| message.counts = false);
-            messages.extend(message::messages(after, end, loss_on)?);
-            Ok(Document::Chat(messages))
+            messages.extend(message::messages(after, end, loss_on, template)?);
+            Ok(Document::chat(messages, is_rich, &[PROMPT, end]))
         }
         (Value::String(prompt), Value::Array(chat)) => {
-            message::check_record(fields, end)?;
-            let messages = message::messages(chat, end, loss_on)?;
+            let is_rich = message::check_record(fields, end, template)?;
+            let messages = message::messages(chat, end, loss_on, template)?;
             let repeats = |message: &Message| message.content == *prompt;
             match messages.iter().any(repeats) {
-                true => Ok(Document::Chat(messages)),
+                true => Ok(Document::chat(messages, is_rich, &[end])),
                 false => Err(format!(
                     "has a text in \"{PROMPT}\" that is no message of \"{end}\": write it as the first \
                      message of \"{end}\", or both parts as lists of messages"

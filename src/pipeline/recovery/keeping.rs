@@ -148,13 +148,13 @@ impl<S: Stage> Pipeline<S> {
     /// The most bytes of a rank's snapshot.
     pub(super) fn most_kept(&self) -> u64 {
         // Each list of numbers has its length before it.
-        let bytes = |dims: &[usize]| 8 + 4 * dims.iter().product::<usize>() as u64;
+        let bytes = |bytes: usize| 8 + bytes.next_multiple_of(4) as u64;
         let mut ranks = BTreeMap::<Rank, u64>::new();
         for info in &self.parameters {
             let states = optimizer::states(&*self.plan.optimizer, &info.name, &info.dims, &info.fused);
-            let states = states.iter().map(|tensor| bytes(&tensor.dims));
+            let states = states.iter().map(|tensor| bytes(tensor.bytes()));
             // A frozen parameter may have a checksum instead.
-            let value = bytes(&info.dims).max(16);
+            let value = bytes(4 * info.dims.iter().product::<usize>()).max(16);
             *ranks.entry(info.site.rank).or_default() += 8 + value + states.sum::<u64>();
         }
         ranks.into_values().max().unwrap_or_default()

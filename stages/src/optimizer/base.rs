@@ -34,7 +34,7 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     /// Whether it can update a part of a parameter alone: the numbers of [`Parameter::owned`], from
     /// [`Parameter::owned_parts`]. A replica with a sharded optimizer needs this. An optimizer whose update
     /// of a number depends on other numbers cannot. One that can keeps equally many tensors for every
-    /// parameter, each with the parameter's dimensions.
+    /// parameter, each with the parameter's dimensions or in [blocks](StateFormat::Blocks).
     fn updates_parts(&self) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 // Updates of f32 weights by an optimizer, of many parameters in a launch. The formulas are the same as on the
-// CPU, with the same bits. Each thread has four numbers. Blocks may have any number of threads.
+// CPU, with the same bits. Each thread has four numbers. Blocks have whole warps.
 
 // A parameter, and what is its own in its update.
 struct Updated {
     float* value;
     const float* grad;
-    // What the optimizer keeps. 0 where it keeps less.
+    // What the optimizer keeps, in a number format that the kernel knows. 0 where it keeps less.
     float *first, *second;
     // The bf16 copy of the weights. 0 if products do not use bf16.
     bf16* half;
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // Random bits, as `noise` in moments.rs.
 inline unsigned noise(float x, float grad, unsigned seed) {
-    unsigned of_grad = float_to_bits(grad);
+    unsigned of_grad = float_to_bits(grad + 0.0f);
     unsigned hash = float_to_bits(x) * 0x9e3779b1u ^ (of_grad << 15 | of_grad >> 17) ^ seed;
     hash = (hash ^ hash >> 16) * 0x85ebca6bu;
     hash = (hash ^ hash >> 13) * 0xc2b2ae35u;
@@ -156,7 +156,7 @@ template <unsigned FIRST> struct Code {
 // are places of negative numbers.
 inline unsigned signed_byte(float x) {
     unsigned place = Code<1>::place(fabsf(x));
-    return x >= 0 || place == 0 ? place : 128 + min(place, 127u);
+    return x < 0 && place > 0 ? 128 + min(place, 127u) : place;
 }
 inline float signed_level(unsigned byte) {
     return byte <= 128 ? Code<1>::level(byte) : -Code<1>::level(byte - 128);
@@ -182,7 +182,7 @@ template <bool IS_SIGNED> struct Moments {
     void store(const float (&x)[4]) const {
         float scale = 0.0f;
         for (int i = 0; i < 4; ++i) scale = fmaxf(scale, fabsf(x[i]));
-        scale = warp_max(scale);
+        scale = fminf(warp_max(scale), 3.40282347e38f);
         unsigned word = 0;
         for (int i = 0; i < 4 && scale > 0; ++i) {
             float share = x[i] / scale;

@@ -13,10 +13,11 @@ pub(super) fn rounded_at_random(x: f32, noise: u32) -> bf16 {
     bf16::from_bits((bits.wrapping_add(more) >> 16) as u16 | u16::from(x.is_nan()) << 6)
 }
 
-/// Random bits from numbers that are seldom equal: the finalizer of MurmurHash3 (Appleby, 2008).
+/// Random bits from numbers that are seldom equal; of a gradient, -0 counts as 0. This is the finalizer of
+/// MurmurHash3 (Appleby, 2008).
 #[inline(always)]
 pub(super) fn noise(x: f32, grad: f32, seed: u32) -> u32 {
-    let mut hash = x.to_bits().wrapping_mul(0x9e37_79b1) ^ grad.to_bits().rotate_left(15) ^ seed;
+    let mut hash = x.to_bits().wrapping_mul(0x9e37_79b1) ^ (grad + 0.0).to_bits().rotate_left(15) ^ seed;
     hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
     hash ^ hash >> 16
@@ -128,7 +129,8 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES], levels: &[f32; 256], to: &mut Bl
 /// Encodes a block.
 #[inline(always)]
 pub(super) fn encode<const IS_SIGNED: bool>(from: &Block, to: &mut [u8; BLOCK_BYTES]) {
-    let scale = from.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+    // A number that is not finite becomes a finite one: as a scale, it would take all others with it.
+    let scale = from.iter().fold(0.0_f32, |most, x| most.max(x.abs())).min(f32::MAX);
     let (to_scale, codes) = to.split_first_chunk_mut().expect("a block");
     *to_scale = scale.to_le_bytes();
     if scale == 0.0 {
@@ -181,6 +183,18 @@ mod tests {
                 let most = 0.451 * 10_f32.powi(decade - 6) / (first << decade) as f32;
                 assert!((level - x).abs() <= most, "{x} became {level}");
             }
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_leaves_the_others_finite() {
+        for number in [f32::INFINITY, f32::NAN] {
+            let mut block = [1e30; BLOCK];
+            block[5] = number;
+            let mut bytes = [0; BLOCK_BYTES];
+            encode::<false>(&block, &mut bytes);
+            decode(&bytes, &unsigned_levels(), &mut block);
+            assert!(block.iter().all(|number| number.is_finite()), "{block:?}");
         }
     }
 

@@ -17,9 +17,9 @@ pub enum StateFormat {
     #[default]
     #[cfg_attr(feature = "serde", serde(rename = "f32"))]
     F32,
-    /// 16 bits. Each update rounds at random, so that small changes are not lost: up with a probability that
-    /// is the distance from the lower neighbour, in distances between neighbours. What decides is a hash of
-    /// the number itself, the gradient and the step, so it does not depend on how a model is cut.
+    /// 16 bits. Each update rounds at random, so that small changes are not lost: the nearer a number is to
+    /// the upper neighbour, the more often it is rounded up, and the mean stays. A hash of the number itself,
+    /// the gradient and the step decides, so it does not depend on how a model is cut.
     #[cfg_attr(feature = "serde", serde(rename = "bf16"))]
     Bf16,
     /// 8 bits: blocks of 128 consecutive numbers, each with a scale, 132 bytes a block. Dettmers et al.,

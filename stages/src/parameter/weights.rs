@@ -29,8 +29,8 @@ fn blocks(count: usize) -> usize {
     count.div_ceil(4 * THREADS as usize)
 }
 
-/// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
-/// another number format, also a copy of the weights in that format. Of a frozen matrix there is only the
+/// A parameter's numbers on a GPU: weights and gradient in `f32`, and the optimizer's tensors. If products
+/// use another number format, also a copy of the weights in that format. Of a frozen matrix there is only the
 /// copy, as nothing but products reads it; the host has its `f32` numbers. Of a quantised matrix there are
 /// only blocks.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
 const BYTES: usize = 256;
 
 /// A model, and how it reads and writes text.
-pub(super) struct Source {
+pub(in crate::commands) struct Source {
     pub(in crate::commands) model: SavedModel,
     pub(in crate::commands) writing: Writing,
     pub(in crate::commands) text: Text,
@@ -121,7 +121,7 @@ impl Text {
     }
 
     /// The tokens that end an answer of a chat. A folder from elsewhere may name all of them itself.
-    pub(super) fn ends_of_answer(&self) -> Vec<u32> {
+    pub(in crate::commands) fn ends_of_answer(&self) -> Vec<u32> {
         let own = self.tokenizer.as_ref().filter(|_| !self.names_ends);
         let own = own.and_then(|tokenizer| tokenizer.end_of_answer(self.template));
         self.ends.iter().copied().chain(own).collect()

@@ -72,21 +72,6 @@ impl<'a> Words<'a> {
         Ok(Prompt { tokens, shown })
     }
 
-    /// The tokens of a question in a chat, after what the system says if that is given.
-    pub(super) fn question(&self, system: Option<&str>, question: &str) -> Result<Prompt> {
-        let Self::Tokenizer(tokenizer, _, text) = self else {
-            return Err(Error::refused(
-                "--chat: this model has no tokenizer, so it was not trained to chat: leave it out",
-            ));
-        };
-        let system = system.map(|system| ("system", system));
-        let messages: Vec<_> = system.into_iter().chain([("user", question)]).collect();
-        let written = tokenizer.chat(text.template)?.text(&messages, true);
-        let written = written.map_err(|problem| tokenizer.refuse_chat(problem))?;
-        let tokens = tokenizer.encode_bare(&written)?;
-        Ok(Prompt { tokens, shown: 0..0 })
-    }
-
     /// What is written for the next token.
     pub(in crate::commands) fn show(&mut self, token: u32) -> Result<Vec<u8>> {
         Ok(match self {

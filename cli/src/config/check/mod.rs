@@ -228,14 +228,14 @@ fn optimizer(config: &Config) -> Result<()> {
 
 /// Refuses what cannot be divided among shards.
 fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
+    let in_blocks = config.optimizer.state == StateFormat::Blocks;
+    config.require(!(in_blocks && config.shard_groups() > 1), "optimizer.state", || {
+        "\"8bit\" has a scale for 128 numbers, and a group of shards ends anywhere: take \"bf16\" or \
+         \"f32\", or set pipeline.shards and pipeline.shard_groups to 1"
+    })?;
     if config.pipeline.shards == 1 {
         return Ok(());
     }
-    let in_blocks = config.optimizer.state == StateFormat::Blocks;
-    config.require(!in_blocks, "optimizer.state", || {
-        "\"8bit\" has a scale for 128 numbers in a row, and a shard has parts of rows: take \"bf16\" or \
-         \"f32\", or pipeline.shards = 1"
-    })?;
     config.require(!whole, "optimizer.kind", || {
         "adafactor and muon update whole parameters only, and a shard has parts of them: take \"adamw\", \
          \"lion\" or \"sgd\", or pipeline.shards = 1"
