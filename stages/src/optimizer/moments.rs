@@ -80,7 +80,7 @@ impl Code {
         if place == self.last() {
             return 1.0;
         }
-        let decade = ((place + self.first - 1) / self.first).ilog2();
+        let decade = place.div_ceil(self.first).ilog2();
         let bins = self.first << decade;
         let bin = place - (bins - self.first + 1);
         ((bin as f32 + 0.5) * (0.9 / bins as f32) + 0.1) * ENDS[decade as usize]
