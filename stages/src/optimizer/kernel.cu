@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // Lion. Chen et al., "Symbolic discovery of optimization algorithms" (2023). The scalars are described at
-// `Scalars` in src/cpu/lion.rs. A parameter's own: `shrink` and `learning_rate`.
+// `Scalars` in lion.rs. A parameter's own: `shrink` and `learning_rate`.
 extern "C" __global__ void __launch_bounds__(256)
     lion(const __grid_constant__ Together<Updated> together, float scale, float direction_step,
          float mean_step) {
