@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::file::{self, is_there, wrong};
 use super::token_files::partial::remove_left;
 use super::token_files::{described, index};
-use super::{Corpus, Encoded, LossOn, Recipe, TokenWriter, Width};
+use super::{Corpus, Encoded, Recipe, TokenWriter, Width};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Error, Result};
 use crate::tokenizer::Tokenizer;
@@ -25,6 +25,8 @@ pub struct Documents {
     pub(super) contents: Checksum,
     /// Whether only some tokens are targets.
     pub(super) is_masked: bool,
+    /// Whether they are pairs of answers.
+    pub(super) are_pairs: bool,
 }
 
 impl Documents {
@@ -57,7 +59,8 @@ impl Documents {
             corpus: corpus.called(paths),
             ends,
             contents,
-            is_masked: recipe.loss_on == LossOn::Answers,
+            is_masked: recipe.is_masked(),
+            are_pairs: recipe.pairs,
         })
     }
 
@@ -70,7 +73,7 @@ impl Documents {
         let mut contents = ChecksumBuilder::new();
         contents.add(corpus.checksum()?.to_string().as_bytes());
         ends.iter().for_each(|end| contents.add(&end.to_le_bytes()));
-        Ok(Self { corpus, ends, contents: contents.checksum(), is_masked: false })
+        Ok(Self { corpus, ends, contents: contents.checksum(), is_masked: false, are_pairs: false })
     }
 
     /// The number of documents.

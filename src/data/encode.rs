@@ -31,6 +31,10 @@ pub struct Recipe {
     pub template: Option<Template>,
     /// Which tokens are targets.
     pub loss_on: LossOn,
+    /// Whether a record is a pair of answers, which stand in the fields `chosen` and `rejected`, with what
+    /// stands before both in `prompt`. Then it becomes two documents, first the preferred one, and only the
+    /// tokens of answers are targets: for [`Pairs`](super::Pairs).
+    pub pairs: bool,
     /// The token that ends a document, by its text. `None` for the one that the tokenizer usually has.
     pub end_of_text: Option<String>,
     /// The date that templates may ask for. `None`: they are told that there is none, because the date of
@@ -57,6 +61,7 @@ impl Recipe {
             field: "text".to_owned(),
             template: None,
             loss_on: LossOn::default(),
+            pairs: false,
             end_of_text: None,
             date: None,
         }
@@ -96,6 +101,16 @@ impl Recipe {
             done += bytes;
         }
         Ok(())
+    }
+
+    /// The field that is read.
+    fn field(&self) -> &str {
+        if self.pairs { raw::CHOSEN } else { &self.field }
+    }
+
+    /// Whether some tokens are no targets.
+    pub(super) fn is_masked(&self) -> bool {
+        self.pairs || self.loss_on == LossOn::Answers
     }
 
     /// The checksum of all that the tokens depend on: the files' contents, the tokenizer and this.
@@ -146,14 +161,16 @@ impl<'a> Work<'a> {
                 return Ok(());
             }
             read += batch.iter().map(|part| part.piece.bytes).sum::<u64>();
-            for (part, tokens) in batch.iter().zip(self.on_threads(&batch)?) {
-                let Some(tokens) = tokens else {
+            for (part, documents) in batch.iter().zip(self.on_threads(&batch)?) {
+                let Some(documents) = documents else {
                     return self.whole(path, written, to);
                 };
-                written += tokens.len();
-                to.add(&tokens)?;
-                if part.piece.ends {
-                    to.end_document();
+                for tokens in documents {
+                    written += tokens.len();
+                    to.add(&tokens)?;
+                    if part.piece.ends {
+                        to.end_document();
+                    }
                 }
             }
             tell(read);
@@ -161,7 +178,7 @@ impl<'a> Work<'a> {
     }
 
     fn open(&self, path: &Path) -> Result<raw::Pieces> {
-        raw::open(path.to_owned(), self.recipe.form, &self.recipe.field)
+        raw::open(path.to_owned(), self.recipe.form, self.recipe.field())
     }
 
     /// Encodes a file of text at once. Its first `written` tokens are already written.
@@ -175,8 +192,8 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The tokens of each part, in order.
-    fn on_threads(&self, batch: &[Part]) -> Result<Vec<Option<Vec<u32>>>> {
+    /// The documents of each part, in order.
+    fn on_threads(&self, batch: &[Part]) -> Result<Vec<Option<Tokens>>> {
         let each = batch.len().div_ceil(self.threads).max(1);
         let encode =
             |share: &[Part]| -> Result<Vec<_>> { share.iter().map(|part| self.part(part)).collect() };
@@ -190,19 +207,19 @@ impl<'a> Work<'a> {
         Ok(shares.into_iter().flatten().collect())
     }
 
-    /// The tokens of a part, with the end of a document that ends with it. `None` if it is a part of a text
-    /// that can only be encoded as a whole.
-    fn part(&self, part: &Part) -> Result<Option<Vec<u32>>> {
+    /// The documents of a part, each with its end; or the one that it is a part of, with the end if it ends
+    /// there. `None` if it is a part of a text that can only be encoded as a whole.
+    fn part(&self, part: &Part) -> Result<Option<Tokens>> {
         let Part { piece, before, after } = part;
         if self.recipe.form != Form::Text {
-            return self.document(piece).map(Some);
+            return self.documents(piece).map(Some);
         }
         let tokens = self.tokenizer.encode_between(before, &piece.text, after)?;
         Ok(tokens.map(|tokens| {
             let [begin, _] = self.tokenizer.around();
             let begin = if before.is_empty() { begin } else { &[] };
             let end = if piece.ends { self.end_of_text() } else { Vec::new() };
-            [begin, &tokens[..], &end].concat()
+            vec![[begin, &tokens[..], &end].concat()]
         }))
     }
 
@@ -219,16 +236,31 @@ impl<'a> Work<'a> {
         end.iter().copied().chain(more).collect()
     }
 
-    /// The tokens of a line or a row.
-    fn document(&self, piece: &Piece) -> Result<Vec<u32>> {
+    /// The documents of a line or a row.
+    fn documents(&self, piece: &Piece) -> Result<Tokens> {
         let refuse = |problem: String| -> Error {
             let unit = if self.recipe.form == Form::Jsonl { "line" } else { "row" };
             wrong(&piece.path, format!("{unit} {} {problem}", piece.line))
         };
-        let Recipe { field, loss_on, .. } = self.recipe;
         let template = || self.template().ok();
-        match raw::document(&piece.text, field, *loss_on, &template).map_err(refuse)? {
-            Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(
+        if self.recipe.pairs {
+            let answers = raw::answers(&piece.text, &template).map_err(refuse)?;
+            return answers.into_iter().map(|one| self.document(one, piece, refuse)).collect();
+        }
+        let Recipe { field, loss_on, .. } = self.recipe;
+        let document = raw::document(&piece.text, field, *loss_on, &template).map_err(refuse)?;
+        Ok(vec![self.document(document, piece, refuse)?])
+    }
+
+    /// The tokens of a document of a line or a row.
+    fn document(
+        &self,
+        document: Document,
+        piece: &Piece,
+        refuse: impl Fn(String) -> Error + Copy,
+    ) -> Result<Vec<u32>> {
+        match document {
+            Document::Text(_) if self.recipe.is_masked() => Err(refuse(
                 "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the \
                  field with the messages of a chat, or with what follows a prompt, as data.field"
                     .to_owned(),
@@ -252,7 +284,7 @@ impl<'a> Work<'a> {
     /// The tokens of a prompt and of what follows it, as of one text. The prompt is no answer.
     fn pair(&self, parts: &[String; 2]) -> Result<Vec<u32>> {
         let (text, start) = (parts.concat(), parts[0].len());
-        if self.recipe.loss_on == LossOn::All {
+        if !self.recipe.is_masked() {
             return self.text(&text);
         }
         let [begin, _] = self.tokenizer.around();
@@ -290,7 +322,7 @@ impl<'a> Work<'a> {
         template: &ChatTemplate,
         refuse: impl Fn(Problem) -> Error,
     ) -> Result<Vec<u32>> {
-        if self.recipe.loss_on == LossOn::All {
+        if !self.recipe.is_masked() {
             let text = template.text(chat, false).map_err(refuse)?;
             let mut tokens = self.tokenizer.encode_bare(&text)?;
             // A template may write the end itself.
@@ -308,6 +340,9 @@ impl<'a> Work<'a> {
         Ok(tokens)
     }
 }
+
+/// The tokens of documents.
+type Tokens = Vec<Vec<u32>>;
 
 /// What a template is given of a chat.
 fn given(messages: &[Message], rich: &Rich, piece: &Piece) -> std::result::Result<Chat, Problem> {

@@ -28,6 +28,16 @@ impl<S: Stage> Pipeline<S> {
     /// [`LaunchError`](crate::error::LaunchError) when the stages refuse the shapes of the source: the
     /// pipeline continues to run. Otherwise as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
+        let mut total = Score::default();
+        self.scores(source, micro_batches)?.into_iter().for_each(|score| total.add(score));
+        Ok(Evaluation { loss: total.mean(), metrics: total.metrics, weight: total.weight })
+    }
+
+    /// As [`Pipeline::evaluate`]. Returns the score of each micro-batch, in order, in every process.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::evaluate`].
+    pub fn scores(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Vec<Score>> {
         let shapes = source.shapes();
         let (known, summed) = alike::known(self.processes(), &source);
         let call =
@@ -47,15 +57,12 @@ impl<S: Stage> Pipeline<S> {
         let scores = mesh.world().zip(self.note(scores)?);
         let mut scores: Vec<_> = scores.filter(|(rank, _)| mesh.coordinate(*rank).shard == 0).collect();
         scores.sort_by_key(|(rank, _)| mesh.coordinate(*rank).replica);
-        let mut total = Score::default();
-        for score in scores.into_iter().flat_map(|(_, scores)| scores) {
-            total.add(score);
-        }
+        let scores = scores.into_iter().flat_map(|(_, scores)| scores).collect();
         if let Some(data) = &summed {
             let same = alike::same_batches(&self.ranks, "the evaluation", data, 0..1);
             self.note(same)?;
         }
-        Ok(Evaluation { loss: total.mean(), metrics: total.metrics, weight: total.weight })
+        Ok(scores)
     }
 
     /// Refuses processes whose parts differ. `parts` are names and values, in the same order in every

@@ -8,6 +8,7 @@ mod launch;
 mod metrics;
 mod plan;
 mod recovery;
+mod reference;
 mod report;
 mod running;
 mod save;

@@ -83,6 +83,12 @@ impl Run {
         if claim.begins_again() {
             notes.push("a run was lost here before its first checkpoint: it begins again".to_owned());
         }
+        for reference in &self.references {
+            if pipeline.find_reference(reference)? {
+                let pairs = counted(reference.pairs(), "pair");
+                notes.push(format!("the model before the training is the reference for {pairs}"));
+            }
+        }
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
         }
@@ -139,6 +145,7 @@ impl Run {
             interrupt: self.interrupt,
             validation: self.validation,
             samples: self.samples,
+            references: self.references,
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,

@@ -115,6 +115,9 @@ impl<S: Stage> Session<'_, S> {
         let own = self.common(in_memory);
         let common = self.pipeline.of_first("going on after a loss", own)?;
         self.dir.check_shared(&common.signature)?;
+        for reference in &self.references {
+            self.pipeline.share_reference(reference)?;
+        }
         let from = match (in_memory, common.checkpoint) {
             (Some(_), _) => GoesOnFrom::Memory,
             (None, Some(step)) => GoesOnFrom::Checkpoint(self.dir.checkpoint(step)),

@@ -17,6 +17,7 @@ use super::rejoining::Rejoining;
 use super::samples::Samples;
 use super::saving::{Retention, Saving, is_due};
 use super::validation::{Best, BestSoFar, Validated, Validation, ValidationSource};
+use crate::data::Reference;
 use crate::error::NotFinite;
 use crate::interrupt::Interrupt;
 use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
@@ -32,6 +33,7 @@ pub struct Session<'p, S: Stage> {
     pub(super) interrupt: Interrupt,
     pub(super) validation: Option<Validation>,
     pub(super) samples: Option<Samples>,
+    pub(super) references: Vec<Arc<Reference>>,
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,

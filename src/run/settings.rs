@@ -1,6 +1,7 @@
 //! The settings of a run.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pipewright_stages::Stage;
 
@@ -14,6 +15,7 @@ use super::samples::Samples;
 use super::validation::Validation;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
+use crate::data::Reference;
 use crate::fabric::World;
 use crate::interrupt::Interrupt;
 use crate::pipeline::Pipeline;
@@ -32,6 +34,7 @@ pub struct Run {
     pub(super) steps: u64,
     pub(super) validation: Option<Validation>,
     pub(super) samples: Option<Samples>,
+    pub(super) references: Vec<Arc<Reference>>,
     pub(super) save_every: u64,
     pub(super) save_beside: bool,
     pub(super) keep: usize,
@@ -61,6 +64,7 @@ impl Run {
             steps: 1000,
             validation: None,
             samples: None,
+            references: Vec::new(),
             save_every: 0,
             save_beside: true,
             keep: 3,
@@ -104,6 +108,15 @@ impl Run {
     pub fn samples(self, samples: Samples) -> Self {
         let samples = Some(samples);
         Self { samples, ..self }
+    }
+
+    /// Finds out before the first step what the model gives the answers of pairs, unless that is kept: see
+    /// [`Reference`]. The same pipeline does it, with the weights that it was built with, also if the run
+    /// goes on from a checkpoint. Default: there is none.
+    #[must_use]
+    pub fn reference(mut self, reference: Arc<Reference>) -> Self {
+        self.references.push(reference);
+        self
     }
 
     /// Saves a checkpoint every `save_every` steps, besides the one at the end and each one with the lowest

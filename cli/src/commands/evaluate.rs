@@ -87,6 +87,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let loss = compose::loss(&config)?;
     let sources = data.sources;
     let shapes = sources[0].source.shapes();
+    if data.references.iter().any(|reference| !reference.is_known()) {
+        let start = SavedModel::of_start(&config)?;
+        let start = args.spread.launch(start, loss.clone(), shapes, Busy::All);
+        let mut start = start.map_err(Error::not_begun)?;
+        data.references.iter().try_for_each(|reference| start.find_reference(reference).map(drop))?;
+    }
     let mut pipeline = args.spread.launch(model, loss, shapes, Busy::All).map_err(Error::not_begun)?;
     let mut each = Vec::new();
     for ValidationSource { name, source, micro_batches } in sources {

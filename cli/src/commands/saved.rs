@@ -25,6 +25,8 @@ pub(super) struct SavedModel {
 }
 
 enum Saved {
+    /// Nowhere: they are drawn.
+    Drawn,
     /// With adapters, if there are some.
     Folder(Weights, Option<Weights>),
     /// With the folder that has the quantised matrices, if there are some.
@@ -36,6 +38,15 @@ impl SavedModel {
     pub(super) fn of_folder(model: Model, weights: Weights, adapters: Option<Weights>) -> Self {
         let weights = Arc::new(Saved::Folder(weights, adapters));
         Self { model, weights }
+    }
+
+    /// The model of a config, before it was trained.
+    pub(super) fn of_start(config: &Config) -> Result<Self> {
+        let saved = match compose::weights(config)? {
+            Some(weights) => Saved::Folder(weights, compose::adapters(config)?),
+            None => Saved::Drawn,
+        };
+        Ok(Self { model: compose::model(config)?, weights: Arc::new(saved) })
     }
 
     /// The model of a config, whose weights are in a checkpoint.
@@ -72,6 +83,7 @@ impl SavedModel {
 impl Saved {
     fn read(&self, parameter: &mut Parameter) -> stages::Result<()> {
         let read = match self {
+            Self::Drawn => Ok(()),
             Self::Folder(_, Some(adapters)) if adapters.has(parameter.name()) => adapters.read(parameter),
             // New adapters change nothing.
             Self::Folder(_, None) if Lora::is_adapter(parameter.name()) => Ok(()),
@@ -95,7 +107,10 @@ struct Reading {
 
 impl BuildStage<Sequential> for Reading {
     fn build(&self) -> stages::Result<Sequential> {
-        let mut stage = starting_at_zero(|| self.stage.build())?;
+        let mut stage = match *self.weights {
+            Saved::Drawn => self.stage.build()?,
+            Saved::Folder(..) | Saved::Checkpoint(..) => starting_at_zero(|| self.stage.build())?,
+        };
         stage.visit_parameters(&mut |parameter| {
             parameter.train_by(Training { frozen: true, ..parameter.training() });
         });

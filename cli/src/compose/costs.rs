@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pipewright::data::Packing;
 use pipewright::stages::devices::host_speed;
 use pipewright::stages::layers::rows_at_once;
-use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::loss::AnyLoss;
 use pipewright::stages::models::{Exchanges, UnitSizes};
 use pipewright::stages::optimizer::Optimizer;
 use pipewright::stages::{DType, Device, Place, Recompute};
@@ -214,7 +214,9 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
     })
 }
 
-fn subject(config: &Config, data: &TrainingData) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
+/// What is measured. Times do not depend on a reference, so none is found out.
+fn subject(config: &Config, data: &TrainingData) -> Result<Subject<AnyLoss, Box<dyn Optimizer>>> {
+    data.references.iter().for_each(|reference| reference.assume_none());
     Ok(Subject {
         model: model(config)?,
         ranks: unfitted(config)?.ranks(),
@@ -276,6 +278,7 @@ pub(super) fn settings(config: &Config) -> Result<Settings> {
     // How long documents are says how much of a sequence a token sees.
     let differs = matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)));
     add("data", &|key| differs && ["packing", "longer"].contains(&key));
+    add("train", &|key| key == "objective");
     add("optimizer", &|key| ["kind", "state", "groups"].contains(&key));
     if !config.data.sources.is_empty() {
         // How long sequences are depends on which sources they come from, and on how these are packed.

@@ -8,7 +8,9 @@ use super::opened::{Opened, Purpose, Training, mixture, tokens};
 use crate::config::{Config, DataKind, Paths};
 use crate::error::Result;
 use pipewright::checkpoint::Checkpoint;
-use pipewright::data::{Course, DataSource, Encoded, Form, Mixture, MixtureSource, Share, odd_files};
+use pipewright::data::{
+    Course, DataSource, Encoded, Form, Mixture, MixtureSource, Reference, Share, odd_files,
+};
 use pipewright::run::ValidationSource;
 
 /// The data for training and for validation.
@@ -19,6 +21,8 @@ pub struct TrainingData {
     pub mixture: Option<Arc<Mixture>>,
     /// For validation: nothing when `data.validation` is 0, and several with several sources.
     pub validation: Vec<ValidationSource>,
+    /// What has to be known of pairs of answers before the first step.
+    pub references: Vec<Arc<Reference>>,
     /// A description of the data for people.
     pub summary: String,
     /// What is odd about it.
@@ -56,6 +60,7 @@ pub fn data_with_progress(
         let one = One::open(config, tell)?;
         let train = one.all.train(config, one.train.clone(), course)?;
         said.say(one.all.summary(&one.held) + &train.more);
+        said.references.extend(one.all.reference());
         said.warnings.extend(one.warnings(config)?);
         let validation = one.validation(config, &mut said, tell)?.into_iter().collect();
         return Ok(said.with(train, validation));
@@ -94,6 +99,7 @@ pub fn data_with_progress(
 struct Said {
     summary: String,
     warnings: Vec<String>,
+    references: Vec<Arc<Reference>>,
 }
 
 impl Said {
@@ -106,8 +112,9 @@ impl Said {
     }
 
     fn with(self, train: Training, validation: Vec<ValidationSource>) -> TrainingData {
-        let Self { summary, warnings } = self;
-        TrainingData { train: train.source, mixture: train.mixture, validation, summary, warnings }
+        let Self { summary, warnings, references } = self;
+        let Training { source: train, mixture, .. } = train;
+        TrainingData { train, mixture, validation, references, summary, warnings }
     }
 }
 
@@ -160,7 +167,8 @@ impl One {
 
 /// Which samples each step takes.
 fn course(config: &Config, from: Option<&Checkpoint>) -> Course {
-    let each = config.micro_batch_size() as u64 * u64::from(config.pipeline.micro_batches);
+    let rows = if config.learns_pairs() { config.micro_batch_size() / 2 } else { config.micro_batch_size() };
+    let each = rows as u64 * u64::from(config.pipeline.micro_batches);
     let saved = from.and_then(|checkpoint| Some((checkpoint, checkpoint.data()?.samples.as_ref()?)));
     saved.map_or(Course::new(each), |(checkpoint, samples)| samples.course.go_on(checkpoint.step(), each))
 }
@@ -169,6 +177,8 @@ fn course(config: &Config, from: Option<&Checkpoint>) -> Course {
 pub struct HeldOut {
     /// The data, in order: of each source, if there are several.
     pub sources: Vec<ValidationSource>,
+    /// What has to be known of pairs of answers before the evaluation.
+    pub references: Vec<Arc<Reference>>,
     /// A description of the data for people.
     pub summary: String,
     /// What is odd about it.
@@ -201,7 +211,8 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
     if sources.is_empty() {
         sources.push(set_aside(config, Purpose::Evaluation, &mut said, tell)?);
     }
-    Ok(HeldOut { sources, summary: said.summary, warnings: said.warnings })
+    let Said { summary, warnings, references } = said;
+    Ok(HeldOut { sources, references, summary, warnings })
 }
 
 const NOTHING_ASIDE: &str =
@@ -240,6 +251,7 @@ fn set_aside(
         false => all.summary(&(0..0)),
     };
     let (source, more) = all.validation(config, held, purpose)?;
+    said.references.extend(all.reference());
     let purpose = match purpose {
         Purpose::Training => "for validation ",
         Purpose::Evaluation => "",

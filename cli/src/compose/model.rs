@@ -173,7 +173,9 @@ fn sizes_of(config: &Config, defers: bool) -> Result<Sizes> {
         Some(units) => with_adapters(config, units, target)?,
         None => stack::unit_sizes(config, rows)?,
     };
-    Ok(Sizes { units, input: input as u64, target: target as u64 })
+    // Two ids more for each answer: see `Preference`.
+    let more = if config.learns_pairs() { 2 * rows } else { 0 };
+    Ok(Sizes { units, input: input as u64, target: (target + more) as u64 })
 }
 
 /// Adds what the adapters of a model hold of a micro-batch of `rows` rows. Several shards keep none of it.

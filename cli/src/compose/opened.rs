@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::tokenized::{documents, tokenizer};
-use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths};
+use super::tokenized::{documents, tokenizer, tokens_folder};
+use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths, ReferenceBy};
 use crate::error::Result;
 use pipewright::data::{
     Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Longer, Mixture,
-    MixtureSource, Packing, Sequences, Width, Windows,
+    MixtureSource, Packing, Pairs, Reference, Sequences, Width, Windows,
 };
 use pipewright::error::DataError;
 use pipewright::run::ValidationSource;
@@ -47,6 +47,7 @@ pub(super) enum Opened {
     /// And what a token is called.
     Corpus(Arc<Corpus>, &'static str),
     Documents(Arc<Documents>),
+    Pairs(Arc<Reference>),
     Images(Arc<LabelledImages>, String),
 }
 
@@ -77,10 +78,10 @@ impl Opened {
             (DataKind::Text, None) => Corpus::text(&paths.0)?,
             (DataKind::Tokens, tokenizer) => tokens(config, paths, tokenizer.as_ref())?,
             (DataKind::Jsonl, Some(tokenizer)) => {
-                return Ok(Self::Documents(Arc::new(encoded(Form::Jsonl, &tokenizer)?)));
+                return Self::of_records(config, encoded(Form::Jsonl, &tokenizer)?);
             }
             (DataKind::Parquet, Some(tokenizer)) => {
-                return Ok(Self::Documents(Arc::new(encoded(Form::Parquet, &tokenizer)?)));
+                return Self::of_records(config, encoded(Form::Parquet, &tokenizer)?);
             }
             (DataKind::Jsonl | DataKind::Parquet, None) => {
                 return Err(config.refuse("data.tokenizer", NO_TOKENIZER));
@@ -96,6 +97,29 @@ impl Opened {
             _ => "tokens",
         };
         Ok(Self::Corpus(Arc::new(corpus), unit))
+    }
+
+    /// Documents, or pairs of answers.
+    fn of_records(config: &Config, documents: Documents) -> Result<Self> {
+        let (documents, seq) = (Arc::new(documents), config.data.seq);
+        if !config.learns_pairs() {
+            return Ok(Self::Documents(documents));
+        }
+        let reference = match config.train.reference {
+            ReferenceBy::Start => {
+                Reference::new(documents, seq)?.kept_in(tokens_folder(config)?, config.start()?)
+            }
+            ReferenceBy::None => Reference::none(documents, seq)?,
+        };
+        Ok(Self::Pairs(Arc::new(reference)))
+    }
+
+    /// What has to be known before the first step.
+    pub(super) fn reference(&self) -> Option<Arc<Reference>> {
+        match self {
+            Self::Pairs(reference) => Some(Arc::clone(reference)),
+            _ => None,
+        }
     }
 
     fn images(config: &Config, key: &str, paths: &Paths) -> Result<Self> {
@@ -118,11 +142,12 @@ impl Opened {
         Ok(Self::Images(Arc::new(all), path.display().to_string()))
     }
 
-    /// How many tokens, documents or images there are.
+    /// How many tokens, documents, pairs or images there are.
     pub(super) fn count(&self) -> u64 {
         match self {
             Self::Corpus(corpus, _) => corpus.count(),
             Self::Documents(documents) => documents.count(),
+            Self::Pairs(reference) => reference.pairs(),
             Self::Images(images, _) => images.count(),
         }
     }
@@ -136,6 +161,11 @@ impl Opened {
                 let (count, tokens) = (documents.count(), corpus.count());
                 let all = format!("{}: {count} documents of {tokens} tokens", corpus.name());
                 (all, " documents")
+            }
+            Self::Pairs(reference) => {
+                let corpus = reference.documents().corpus();
+                let (pairs, tokens) = (reference.pairs(), corpus.count());
+                (format!("{}: {pairs} pairs of answers of {tokens} tokens", corpus.name()), " pairs")
             }
             Self::Images(images, name) => (format!("`{name}`: {} images", images.count()), ""),
         };
@@ -183,6 +213,12 @@ impl Opened {
                 let all = all.on_course(course);
                 let is_sample = (rows, micro_batches) == (1, 1) && may_differ(config);
                 Training::of(if is_sample { all.trimmed() } else { all }, more)
+            }
+            Self::Pairs(reference) => {
+                let pairs = Pairs::shuffled(Arc::clone(reference), span, rows, micro_batches, seed)?;
+                let more = of_pairs(&pairs, "training");
+                let pairs = pairs.on_course(course);
+                Training::of(if may_differ(config) { pairs.trimmed() } else { pairs }, more)
             }
             Self::Images(images, _) => {
                 let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
@@ -234,6 +270,15 @@ impl Opened {
                     }
                     false => (sequences, micro_batches),
                 }
+            }
+            Self::Pairs(reference) => {
+                let pairs = Pairs::in_order(Arc::clone(reference), span, rows)?;
+                let micro_batches = all(2 * match purpose {
+                    Purpose::Training => pairs.count().min(VALIDATION_SEQUENCES / 2),
+                    Purpose::Evaluation => pairs.count(),
+                });
+                more = of_pairs(&pairs, "validation");
+                (Arc::new(if may_differ(config) { pairs.trimmed() } else { pairs }), micro_batches)
             }
             Self::Images(images, _) => {
                 let micro_batches = all(span.end - span.start);
@@ -308,6 +353,17 @@ pub(super) fn tokens(config: &Config, paths: &Paths, tokenizer: Option<&Tokenize
     let corpus = Corpus::tokens(&paths.0, given.unwrap_or(needed))?;
     tokenizer.map_or(Ok(()), |tokenizer| corpus.check_tokenizer(tokenizer))?;
     Ok(corpus)
+}
+
+/// What is said of pairs.
+fn of_pairs(pairs: &Pairs, purpose: &str) -> String {
+    match (pairs.left_out(), pairs.count()) {
+        (0, used) => format!("; {used} for {purpose}"),
+        (left_out, used) => format!(
+            "; {used} for {purpose}, {left_out} left out (two equal answers, or nothing of one is left \
+             within data.seq)"
+        ),
+    }
 }
 
 /// What is said of sequences without a target, if there are such.

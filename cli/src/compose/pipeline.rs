@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::loss::{AnyLoss, CrossEntropy, Preference};
 use pipewright::stages::optimizer::{LearningRate, Optimizer};
 use pipewright::stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places_of_all, stages};
-use crate::config::{Auto, Config, LearningRateSchedule, SyncKind, WarnOfStall};
+use crate::config::{Auto, Config, LearningRateSchedule, Objective, SyncKind, WarnOfStall};
 use crate::error::Result;
 use pipewright::data::IGNORED;
 use pipewright::fabric::World;
@@ -85,19 +85,23 @@ pub fn launch_with_listener(
     Ok(builder.launch()?)
 }
 
-/// The loss: cross-entropy, of a model of tokens with its perplexity. It ignores rows with the target
-/// [`IGNORED`].
+/// The loss. Cross-entropy of a model of tokens has a perplexity. Rows with the target [`IGNORED`] do not
+/// count.
 ///
 /// # Errors
-/// When the label smoothing rounds to 1.
-pub fn loss(config: &Config) -> Result<CrossEntropy> {
-    let loss = CrossEntropy::ignoring(IGNORED)
-        .smoothed(config.optimizer.label_smoothing as f32)?
-        .with_shard_groups(config.shard_groups())?;
-    Ok(match config.reads_tokens() {
-        true => loss.of_tokens(),
-        false => loss,
-    })
+/// When the label smoothing rounds to 1, or to a half for preferences; or when `train.beta` rounds to 0.
+pub fn loss(config: &Config) -> Result<AnyLoss> {
+    let (smoothing, groups) = (config.optimizer.label_smoothing as f32, config.shard_groups());
+    let beta = config.train.beta as f32;
+    let preference = match config.train.objective {
+        Objective::CrossEntropy => {
+            let loss = CrossEntropy::ignoring(IGNORED).smoothed(smoothing)?.with_shard_groups(groups)?;
+            return Ok(AnyLoss::new(if config.reads_tokens() { loss.of_tokens() } else { loss }));
+        }
+        Objective::Dpo => Preference::dpo(beta)?.smoothed(smoothing)?,
+        Objective::Ipo => Preference::ipo(beta)?,
+    };
+    Ok(AnyLoss::new(preference.with_shard_groups(groups)?))
 }
 
 /// The optimizer.

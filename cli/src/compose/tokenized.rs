@@ -1,5 +1,7 @@
 //! The tokenizer of a config, and the documents that it encodes.
 
+use std::path::PathBuf;
+
 use crate::config::{Config, Paths};
 use crate::error::Result;
 use pipewright::data::{Documents, Encoded, Form, Recipe};
@@ -72,14 +74,19 @@ pub(super) fn documents(
         field: data.field.clone(),
         template: data.template,
         loss_on: data.loss_on,
+        pairs: config.learns_pairs(),
         end_of_text: data.end_of_text.clone(),
         date: data.date,
     };
+    Ok(Documents::encode(&paths.0, tokenizer, &recipe, &tokens_folder(config)?, tell)?)
+}
+
+/// The folder in which tokens are kept.
+pub(super) fn tokens_folder(config: &Config) -> Result<PathBuf> {
     let cache = || Some(pipewright::stages::devices::cache_folder()?.join("tokens"));
-    let folder = data.cache.clone().or_else(cache);
-    let folder = folder.ok_or_else(|| {
+    let folder = config.data.cache.clone().or_else(cache);
+    folder.ok_or_else(|| {
         let problem = "no folder for tokens: name one, or set HOME or XDG_CACHE_HOME";
         config.refuse("data.cache", problem)
-    })?;
-    Ok(Documents::encode(&paths.0, tokenizer, &recipe, &folder, tell)?)
+    })
 }

@@ -39,6 +39,8 @@ pub use memory::Memory;
 pub use model::{Base, Model, ModelKind, RopeScalingKind};
 pub use optimizer::{Group, LearningRateSchedule, Lora, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
-pub use sections::{Checkpoint, FabricKind, Launch, Metrics, Pipeline, SyncKind, Train};
+pub use sections::{
+    Checkpoint, FabricKind, Launch, Metrics, Objective, Pipeline, ReferenceBy, SyncKind, Train,
+};
 pub use settings::Config;
 pub use values::{Auto, Balanced, Partition, Paths, RecomputeBy, Sizes, WarnOfStall};

@@ -6,7 +6,7 @@ use pipewright::stages::{DType, Recompute};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
-use super::key::{ROWS, Range, SEQUENCE, YEAR, section};
+use super::key::{ABOVE_0, ROWS, Range, SEQUENCE, YEAR, section};
 use super::memory::Memory;
 use super::values::{Auto, Balanced, Partition, RecomputeBy, WarnOfStall, endpoint};
 use pipewright::mesh::{MAX_RANKS, Map};
@@ -18,6 +18,10 @@ const THREADS: usize = 1024;
 const MICRO_BATCHES: usize = 1 << 23;
 
 const SHARD_GROUPS: usize = 1024;
+
+/// The objectives that compare answers with a reference.
+const PREFERENCES: &[&str] = &["dpo", "ipo"];
+const NO_MODEL: &str = "the reference is the model before the training: there is no second model";
 
 const SOCKETS: &[&str] = &["auto", "sockets"];
 
@@ -177,6 +181,18 @@ section! {
             positive, also("max_steps"),
             noted(&[("epochs max_epochs n_epochs num_epochs num_train_epochs", STEPS)]),
         ],
+        /// What training minimises. `"cross-entropy"`: of the next token, or of an image's class. `"dpo"` and
+        /// `"ipo"`: the loss of preferences, from pairs of answers in the fields `chosen` and `rejected`; two
+        /// rows are a pair.
+        objective: Objective = Objective::CrossEntropy => [page("preferences.md"), also("loss_type")],
+        /// dpo, ipo: with a larger one, the model stays nearer to the reference.
+        beta: f64 = 0.1 => [only("objective", PREFERENCES), within(ABOVE_0)],
+        /// dpo, ipo: what answers are compared with. `"start"`: the model before the training. `"none"`:
+        /// nothing.
+        reference: ReferenceBy = ReferenceBy::Start => [
+            only("objective", PREFERENCES), page("preferences.md#the-reference"),
+            noted(&[("reference_free", "write train.reference = \"none\""), ("ref_model", NO_MODEL)]),
+        ],
         /// Steps between validations; 0 for none.
         validate_every: u64 = 100 => [
             harmless, noted(&[(
@@ -246,6 +262,28 @@ section! {
             noted(&[("logging_dir report_to", BOARD)]),
         ],
     }
+}
+
+/// What training minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// Cross-entropy, of tokens or classes.
+    CrossEntropy,
+    /// Direct preference optimization.
+    Dpo,
+    /// Identity preference optimization.
+    Ipo,
+}
+
+/// What answers are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReferenceBy {
+    /// The model before the training.
+    Start,
+    /// Nothing.
+    None,
 }
 
 /// What connects the processes of a run.

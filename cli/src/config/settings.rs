@@ -15,7 +15,7 @@ use super::keys;
 use super::kinds;
 use super::model::{Model, ModelKind};
 use super::optimizer::{LearningRateSchedule, Lora, Optimizer};
-use super::sections::{Checkpoint, Launch, Metrics, Pipeline, SyncKind, Train};
+use super::sections::{Checkpoint, Launch, Metrics, Objective, Pipeline, SyncKind, Train};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
 /// The default number of rows of a micro-batch.
@@ -59,13 +59,26 @@ impl Config {
         toml::to_string(&self.kept()?).map_err(not_written)
     }
 
-    /// The keys that count and their values. They say how sums are grouped.
+    /// The keys that count and their values. They say how sums are grouped, and what is read of records.
     pub(crate) fn kept(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
         config.pipeline.shard_groups = Some(self.shard_groups());
         config.set_packing();
+        if self.learns_pairs() {
+            (config.data.field, config.data.loss_on) = ("chosen".to_owned(), LossOn::Answers);
+        }
         config.counting()
+    }
+
+    /// What the model is before the training, besides its weights, as text.
+    pub(crate) fn start(&self) -> Result<String> {
+        let mut kept = self.kept()?;
+        kept.retain(|section, _| section == "model" || section == "lora");
+        for (_, section) in kept.iter_mut() {
+            section.as_table_mut().map(|keys| keys.remove("path"));
+        }
+        toml::to_string(&kept).map_err(not_written)
     }
 
     /// The keys that count and their values.
@@ -126,6 +139,7 @@ impl Config {
     /// nothing to do with each other. Layers of a stack may not be able to keep them apart.
     pub(crate) fn packing_of(&self, data: &Data) -> Option<PackingBy> {
         let usual = match (data.loss_on, self.model.kind) {
+            _ if self.learns_pairs() => Some(PackingBy::Single),
             _ if !data.kind.has_documents() => None,
             (LossOn::Answers, kind) if kind != ModelKind::Stack => Some(PackingBy::Apart),
             _ => Some(PackingBy::Joined),
@@ -246,10 +260,11 @@ impl Config {
         }
     }
 
-    /// What a step's loss counts: tokens or images.
+    /// What a step's loss counts: tokens, images or pairs.
     pub fn targets(&self) -> u64 {
         let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
         match self.data.kind {
+            _ if self.learns_pairs() => rows / 2,
             kind if kind.has_images() => rows,
             _ => rows * self.data.seq as u64,
         }
@@ -258,20 +273,32 @@ impl Config {
     /// The word for what a step's loss counts.
     pub fn unit(&self) -> &'static str {
         match self.data.kind {
+            _ if self.learns_pairs() => "pairs",
             kind if kind.has_images() => "images",
             _ => "tokens",
         }
     }
 
     /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a
-    /// cross-entropy. Where only answers count, these are the tokens of answers.
+    /// cross-entropy. Where only answers count, these are the tokens of answers. Of preferences, it is the
+    /// mean of pairs.
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
+        match self.train.objective {
+            Objective::CrossEntropy => {}
+            Objective::Dpo => return ("nats", "pair"),
+            Objective::Ipo => return ("squared nats", "pair"),
+        }
         let is_answers = self.all_data().iter().all(|data| data.loss_on == LossOn::Answers);
         match self.data.kind {
             kind if kind.has_images() => ("nats", "image"),
             _ if is_answers => ("nats", "answer token"),
             _ => ("nats", "token"),
         }
+    }
+
+    /// Whether it learns from pairs of answers.
+    pub fn learns_pairs(&self) -> bool {
+        self.train.objective != Objective::CrossEntropy
     }
 
     /// Whether the model reads tokens. A stack reads what the data has.

@@ -16,9 +16,10 @@ mod text;
 
 pub(super) use document::{Document, Rich};
 pub(super) use files::{find, left_out};
-pub(super) use jsonl::document;
+pub(super) use jsonl::{answers, document};
 pub use message::LossOn;
 pub(super) use message::Message;
 pub(super) use open::{Pieces, open};
+pub(super) use pair::CHOSEN;
 pub use piece::Form;
 pub(super) use piece::Piece;

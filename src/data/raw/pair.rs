@@ -9,10 +9,12 @@ use super::message::{self, LossOn, Message, TemplateOf};
 /// The field of the first part.
 const PROMPT: &str = "prompt";
 const COMPLETION: &str = "completion";
-const CHOSEN: &str = "chosen";
+/// A preferred answer, and a rejected one.
+pub(crate) const CHOSEN: &str = "chosen";
+const REJECTED: &str = "rejected";
 
-/// The fields that may follow it: a completion, or a preferred answer and a rejected one.
-const ENDS: [&str; 3] = [COMPLETION, CHOSEN, "rejected"];
+/// The fields that may follow the first part.
+const ENDS: [&str; 3] = [COMPLETION, CHOSEN, REJECTED];
 
 /// Whether a field is of such a record.
 pub(super) fn is_part(name: &str) -> bool {
@@ -83,6 +85,66 @@ pub(super) fn document(
              expected",
             kind(prompt),
             kind(after)
+        )),
+    }
+}
+
+/// The two answers of a record, each with what stands before it. Without a prompt, what both have in common
+/// at their beginning is no part of the answers.
+pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Result<[Document; 2], String> {
+    let missing = [CHOSEN, REJECTED].into_iter().find(|name| !fields.contains_key(*name));
+    if let Some(name) = missing {
+        return Err(format!(
+            "has no field \"{name}\": a pair has a preferred answer in \"{CHOSEN}\" and another one in \
+             \"{REJECTED}\", and usually a \"{PROMPT}\""
+        ));
+    }
+    match (fields.get(PROMPT), &fields[CHOSEN], &fields[REJECTED]) {
+        (None, Value::String(chosen), Value::String(rejected)) => {
+            let both = chosen.chars().zip(rejected.chars());
+            let common: usize = both.take_while(|(a, b)| a == b).map(|(letter, _)| letter.len_utf8()).sum();
+            Ok([chosen, rejected].map(|text| {
+                let (before, answer) = text.split_at(common);
+                Document::Pair([before.to_owned(), answer.to_owned()])
+            }))
+        }
+        (Some(Value::Array(_)), ..) | (_, Value::String(_), _) | (_, _, Value::String(_)) => {
+            Ok([of_answer(fields, CHOSEN, template)?, of_answer(fields, REJECTED, template)?])
+        }
+        (_, Value::Array(chosen), Value::Array(rejected)) => {
+            let common = chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count();
+            let mut both = [of_answer(fields, CHOSEN, template)?, of_answer(fields, REJECTED, template)?];
+            for document in &mut both {
+                if let Document::Chat(messages, _) = document {
+                    messages.iter_mut().take(common).for_each(|message| message.counts = false);
+                }
+            }
+            Ok(both)
+        }
+        (_, chosen, rejected) => Err(format!(
+            "has {} in \"{CHOSEN}\" and {} in \"{REJECTED}\", where two texts or two lists of messages were \
+             expected",
+            kind(chosen),
+            kind(rejected)
+        )),
+    }
+}
+
+/// An answer of a pair, with what stands before it.
+fn of_answer(fields: &Map<String, Value>, name: &str, template: TemplateOf) -> Result<Document, String> {
+    if fields.contains_key(PROMPT) {
+        return document(fields, name, LossOn::Answers, template);
+    }
+    match &fields[name] {
+        Value::Array(messages) => {
+            let is_rich = message::check_record(fields, name, template)?;
+            let messages = message::messages(messages, name, LossOn::Answers, template)?;
+            Ok(Document::chat(messages, is_rich, &[name]))
+        }
+        other => Err(format!(
+            "has {} in \"{name}\" beside a list of messages: both answers of a pair are texts, or both are \
+             lists",
+            kind(other)
         )),
     }
 }

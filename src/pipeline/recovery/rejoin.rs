@@ -188,6 +188,20 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.swap_remove(0))
     }
 
+    /// What any process brings: of the first one that has it. Every process receives it.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::any`].
+    pub(crate) fn any_of<T: Serialize + DeserializeOwned>(
+        &mut self,
+        what: &str,
+        own: Option<T>,
+    ) -> Result<Option<T>> {
+        self.begin(format_args!("{what}"))?;
+        let all = self.ranks.spread(what, Ok(Vec::from_iter(own)));
+        Ok(self.note(all)?.into_iter().next())
+    }
+
     /// How this process came into its run, if that had begun to train before.
     pub fn rejoined(&self) -> Option<&Rejoined> {
         self.rejoined.as_ref()

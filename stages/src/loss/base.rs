@@ -83,7 +83,7 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     }
 
     /// Whether [`Loss::take_rows`] may be called: only for a loss that is a sum over rows, each with its own
-    /// part of the target.
+    /// part of the target, or for one that [compares rows](Loss::compares_rows).
     fn takes_rows(&self) -> bool {
         false
     }
@@ -93,6 +93,24 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// that a GPU reads fast. Nobody reads their gradient.
     fn takes_wider_rows(&self) -> bool {
         false
+    }
+
+    /// Whether the loss compares rows, so that no gradient is known before all rows were seen. Then the
+    /// output of all rows is given to [`Loss::look_at`] before [`Loss::take_rows`] in training, which costs
+    /// one more product. And both get the target of all rows.
+    fn compares_rows(&self) -> bool {
+        false
+    }
+
+    /// Looks at the output of some rows, for a loss that [compares rows](Loss::compares_rows). Called in
+    /// training with the first rows first, until all were given. `target` is the target of all rows.
+    ///
+    /// # Errors
+    /// As [`Loss::forward`]. The default always fails.
+    fn look_at(&mut self, _rows: &SomeRows, _output: W, _target: Tensor) -> Result<()> {
+        Err(refused(Error::new(
+            "it compares rows, and cannot look at some of them: it lacks `Loss::look_at`",
+        )))
     }
 
     /// Like [`Loss::start`] and [`Loss::score`], with the output and the target of some rows of a

@@ -9,7 +9,7 @@ use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid};
+use crate::cuda::{Gpu, Grid, Ptr};
 use crate::error::{Error, Result, check_ids};
 use crate::loss::cuda::{SCORE, Scores};
 use crate::loss::divided_cross_entropy::Classes;
@@ -40,7 +40,7 @@ pub struct CrossEntropy {
     classes: Option<Classes>,
     /// What was added up of the rows so far, if some rows come at a time.
     sums: Sums,
-    on_gpu: Scores,
+    on_gpu: Scores<3>,
 }
 
 /// The sum of the loss, the weight, and how many targets were predicted right.
@@ -97,14 +97,28 @@ impl CrossEntropy {
 
     /// Computes the score on the GPU and, if `gradient` is set, turns the logits into the gradient.
     fn run_on(&mut self, gpu: &Gpu, of: &SomeRows, logits: &mut Tensor, target: &Tensor) -> Result<()> {
-        let gradient = of.gradient;
+        let rows = target.shape().count();
+        let scratch = gpu.memory_of(rows * SCORE)?;
+        self.rows_on(gpu, (of.columns, of.gradient), logits, target, scratch.at())?;
+        let place = self.on_gpu.place(of.micro_batch, of.are_first())?;
+        gpu.sum_doubles(place, scratch.at(), rows, 3)
+    }
+
+    /// Writes three doubles for each row to `scores` on the GPU: the loss, the weight, and whether it is
+    /// right. If `gradient` is set, turns the logits into the gradient.
+    pub(super) fn rows_on(
+        &self,
+        gpu: &Gpu,
+        (classes, gradient): (usize, bool),
+        logits: &mut Tensor,
+        target: &Tensor,
+        scores: Ptr,
+    ) -> Result<()> {
         self.check(logits.shape(), target.shape())?;
-        let (rows, classes, width) = (logits.shape().rows(), of.columns, logits.shape().last());
+        let (rows, width) = (logits.shape().rows(), logits.shape().last());
         let all = self.classes.as_ref().map_or(classes, Classes::all);
         self.check_classes(target.ids(), all)?;
         let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
-        let scratch = gpu.memory_of(rows * SCORE)?;
-        let place = self.on_gpu.place(of.micro_batch, of.are_first())?;
         let ignored = self.ignore.map_or(u64::MAX, u64::from);
         if self.sharding.groups_of(all) > 1 {
             let groups = InGroups {
@@ -114,8 +128,7 @@ impl CrossEntropy {
                 ignored,
                 smoothing: self.smoothing,
             };
-            groups.run(gpu, logits, [ids.at(), scratch.at()], gradient)?;
-            return gpu.sum_doubles(place, scratch.at(), rows, 3);
+            return groups.run(gpu, logits, [ids.at(), scores], gradient);
         }
         let (at, dtype) = (logits.at_mut(gpu)?, logits.dtype());
         // Rows are kept as whole eights.
@@ -125,13 +138,12 @@ impl CrossEntropy {
         let kept = if gradient { eights.min(most / eight) } else { 0 };
         let threads = eights.next_multiple_of(32).min(ROW_THREADS[usize::from(!fits_twice)]);
         let grid = Grid { shared: (kept * eight) as u32, ..Grid::row(rows, threads as u32) };
-        let args = args![at, &ids, &scratch, classes, width, ignored, self.smoothing, 8 * kept];
+        let args = args![at, &ids, scores, classes, width, ignored, self.smoothing, 8 * kept];
         let name = match gradient {
             true => kernel!(dtype, "cross_entropy"),
             false => kernel!(dtype, "cross_entropy_score"),
         };
-        gpu.launch(name, grid, &args)?;
-        gpu.sum_doubles(place, scratch.at(), rows, 3)
+        gpu.launch(name, grid, &args)
     }
 
     /// Like [`CrossEntropy::run_on`], and waits for the score.
@@ -144,6 +156,18 @@ impl CrossEntropy {
 
     /// Turns the logits into the gradient, and adds row by row to the sums.
     fn run(&self, sums: &mut Sums, logits: &mut Tensor, target: &Tensor) -> Result<()> {
+        let rows = self.rows(logits, target)?;
+        let [sum, weight, correct] = sums;
+        for (loss, right) in self.losses(&rows, target).flatten() {
+            *sum += loss;
+            *weight += 1.0;
+            *correct += right;
+        }
+        Ok(())
+    }
+
+    /// Turns the logits into the gradient. Returns the numbers of [`one_row`] for each row.
+    pub(super) fn rows(&self, logits: &mut Tensor, target: &Tensor) -> Result<Tensor> {
         self.check(logits.shape(), target.shape())?;
         let (here, ids) = (logits.shape().last(), target.ids());
         self.check_classes(ids, self.classes.as_ref().map_or(here, Classes::all))?;
@@ -158,16 +182,19 @@ impl CrossEntropy {
                 }
             }
         });
-        let [sum, weight, correct] = sums;
-        for (row, class) in rows.f32().as_chunks().0.iter().zip(ids) {
-            if self.ignore != Some(*class) {
-                let (loss, right) = loss_of(*row, self.smoothing);
-                *sum += loss;
-                *weight += 1.0;
-                *correct += right;
-            }
-        }
-        Ok(())
+        Ok(rows)
+    }
+
+    /// The loss of each of these [rows](CrossEntropy::rows), and 1 if it was predicted right. `None` for a
+    /// row that does not count.
+    pub(super) fn losses<'a>(
+        &self,
+        rows: &'a Tensor,
+        target: &'a Tensor,
+    ) -> impl Iterator<Item = Option<(f64, f64)>> + use<'a> {
+        let (ignore, smoothing) = (self.ignore, self.smoothing);
+        let rows = rows.f32().as_chunks().0.iter().zip(target.ids());
+        rows.map(move |(row, class)| (ignore != Some(*class)).then(|| loss_of(*row, smoothing)))
     }
 
     /// As [`CrossEntropy::run`], of all rows.

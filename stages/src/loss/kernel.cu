@@ -355,3 +355,123 @@ template <class T> void mean_squared_error(T* output, const float* target, doubl
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
+
+// What the model and the reference give an answer, in nats, and how many tokens it has.
+struct Answer {
+    double given, reference, tokens;
+};
+
+// The sum of a margin's losses, and its slope: see `logistic` in pair.rs.
+struct Judged {
+    double loss;
+    float slope;
+};
+inline Judged logistic(double margin, float smoothing) {
+    float x = fminf(fmaxf((float)margin, -80.0f), 80.0f);
+    double rest = (double)logf(1.0f + expf(-fabsf(x)));
+    double ahead = (margin < 0.0 ? -margin : 0.0) + rest, behind = (margin > 0.0 ? margin : 0.0) + rest;
+    float power = expf(-x), likely = 1.0f / (1.0f + power), share = smoothing;
+    return {(1.0 - (double)share) * ahead + (double)share * behind,
+            share * likely - (1.0f - share) * power * likely};
+}
+
+// Judges pairs of answers: see preference.rs. tokens[2 gridDim.x, time, 3] are the scores of tokens by
+// cross-entropy, and references[2 gridDim.x] the references. Writes scores[gridDim.x, 6] and
+// scales[2 gridDim.x]. With `squares`, the loss is a square. A block of whole warps for each pair.
+extern "C" __global__ void __launch_bounds__(256)
+    preference(const double* tokens, const double* references, double* scores, float* scales, unsigned time,
+               unsigned squares, float beta, float smoothing) {
+    u64 pair = blockIdx.x;
+    Answer answers[2];
+    for (int of = 0; of < 2; ++of) {
+        const double* row = tokens + 3 * time * (2 * pair + of);
+        double loss = 0.0, counted = 0.0;
+        for (unsigned at = threadIdx.x; at < time; at += blockDim.x) {
+            loss += row[3 * at];
+            counted += row[3 * at + 1];
+        }
+        loss = block_sum(loss);
+        answers[of] = {-loss, references[2 * pair + of], block_sum(counted)};
+    }
+    if (threadIdx.x > 0) return;
+    bool counts = answers[0].tokens > 0.0 || answers[1].tokens > 0.0;
+    double shares[2], apart = 0.0;
+    for (int of = 0; of < 2; ++of) {
+        shares[of] = squares != 0 && answers[of].tokens > 1.0 ? 1.0 / answers[of].tokens : 1.0;
+        double ahead = (answers[of].given - answers[of].reference) * shares[of];
+        apart += of == 0 ? ahead : -ahead;
+    }
+    double margin = (double)beta * apart, beyond = apart - 0.5 / (double)beta;
+    Judged judged = squares != 0 ? Judged{beyond * beyond, (float)(2.0 * beyond)} : logistic(margin, smoothing);
+    float slope = squares != 0 ? judged.slope : beta * judged.slope;
+    double numbers[] = {judged.loss, 1.0,           margin > 0.0 ? 1.0 : 0.0, margin,
+                        answers[0].given, answers[1].given};
+    for (int i = 0; i < 6; ++i) scores[6 * pair + i] = counts ? numbers[i] : 0.0;
+    scales[2 * pair] = counts ? -slope * (float)shares[0] : 0.0f;
+    scales[2 * pair + 1] = counts ? slope * (float)shares[1] : 0.0f;
+}
+
+// Multiplies numbers[gridDim.x, width], which are the rows from `first` on. Every `each` rows have one scale.
+// One block per row.
+template <class T>
+void scale_rows(T* numbers, const float* scales, unsigned width, unsigned each, unsigned first) {
+    T* row = numbers + (u64)blockIdx.x * width;
+    float scale = scales[(first + blockIdx.x) / each];
+    bool whole = width % 8 == 0 && is_aligned(numbers);
+    for (unsigned at = 8 * threadIdx.x; at < width; at += 8 * blockDim.x) {
+        float x[8];
+        unsigned some = some_of_8(at, width);
+        load_some(row + at, some, whole, x);
+        for (int i = 0; i < 8; ++i) x[i] *= scale;
+        store_some(row + at, some, whole, x);
+    }
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        scale_rows##SUFFIX(T* numbers, const float* scales, unsigned width, unsigned each,           \
+                           unsigned first) {                                                         \
+        scale_rows(numbers, scales, width, each, first);                                             \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// Rewards output[2 gridDim.x, time] of pairs become their gradient; labels[2 gridDim.x, time] say where an
+// answer ends. Writes scores[gridDim.x, 6]. A block of whole warps for each pair.
+template <class T>
+void pairwise_reward(T* output, const unsigned* labels, double* scores, unsigned time) {
+    u64 pair = blockIdx.x;
+    T* rewards = output + 2 * time * pair;
+    // The places of the last tokens of the answers, or -1 if there is none.
+    int places[2];
+    for (int of = 0; of < 2; ++of) {
+        float last = -1.0f;
+        for (unsigned at = threadIdx.x; at < time; at += blockDim.x)
+            if (labels[time * (2 * pair + of) + at] != 0xffffffffu) last = (float)at;
+        last = block_max(last);
+        places[of] = last < 0.0f ? -1 : (int)fminf(last + 1.0f, (float)(time - 1));
+    }
+    bool counts = places[0] >= 0 && places[1] >= 0;
+    double chosen = 0.0, rejected = 0.0;
+    if (counts) {
+        chosen = (double)load(rewards + places[0]);
+        rejected = (double)load(rewards + time + places[1]);
+    }
+    double margin = chosen - rejected;
+    Judged judged = logistic(margin, 0.0f);
+    __syncthreads();  // All have read the rewards.
+    for (unsigned at = threadIdx.x; at < 2 * time; at += blockDim.x) {
+        float slope = (int)at == places[0] ? judged.slope : 0.0f;
+        if ((int)at - (int)time == places[1]) slope = -judged.slope;
+        store(rewards + at, counts ? slope : 0.0f);
+    }
+    if (threadIdx.x > 0) return;
+    double numbers[] = {judged.loss, 1.0, margin > 0.0 ? 1.0 : 0.0, margin, chosen, rejected};
+    for (int i = 0; i < 6; ++i) scores[6 * pair + i] = counts ? numbers[i] : 0.0;
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        pairwise_reward##SUFFIX(T* output, const unsigned* labels, double* scores, unsigned time) {  \
+        pairwise_reward(output, labels, scores, time);                                               \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

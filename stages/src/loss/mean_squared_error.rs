@@ -23,7 +23,7 @@ const BLOCKS: usize = 4;
 /// are.
 #[derive(Clone, Default)]
 pub struct MeanSquaredError {
-    on_gpu: Scores,
+    on_gpu: Scores<3>,
 }
 
 impl MeanSquaredError {

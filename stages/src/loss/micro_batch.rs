@@ -69,8 +69,11 @@ impl<'a, W: 'static> MicroBatchLoss<'a, W> {
         [all, columns]: [usize; 2],
         output: W,
     ) -> Result<Option<W>> {
-        let target = rows_of(&self.target, &rows, all)?;
-        let some = SomeRows { micro_batch: self.micro_batch, rows, all, columns, gradient: self.gradient };
+        let target = match self.loss.compares_rows() {
+            true => self.target.clone(),
+            false => rows_of(&self.target, &rows, all)?,
+        };
+        let some = self.some(rows, [all, columns]);
         let shape = shape_of(&output);
         let (score, grad) = self.loss.take_rows(&some, output, target).map_err(refused)?;
         if some.are_last() && !some.gradient && score.is_none() {
@@ -82,6 +85,26 @@ impl<'a, W: 'static> MicroBatchLoss<'a, W> {
         }
         check_gradient(shape, &grad)?;
         Ok(Some(grad))
+    }
+
+    /// Whether [`MicroBatchLoss::look_at`] must be given all rows before any are taken: in training, for a
+    /// loss that [compares rows](Loss::compares_rows).
+    pub fn looks_first(&self) -> bool {
+        self.gradient && self.loss.compares_rows()
+    }
+
+    /// Looks at the output of these rows of `all`, the first ones first, before any are
+    /// [taken](MicroBatchLoss::take_rows).
+    ///
+    /// # Errors
+    /// As [`Loss::look_at`].
+    pub fn look_at(&mut self, rows: Range<usize>, of: [usize; 2], output: W) -> Result<()> {
+        let (some, target) = (self.some(rows, of), self.target.clone());
+        self.loss.look_at(&some, output, target).map_err(refused)
+    }
+
+    fn some(&self, rows: Range<usize>, [all, columns]: [usize; 2]) -> SomeRows {
+        SomeRows { micro_batch: self.micro_batch, rows, all, columns, gradient: self.gradient }
     }
 
     /// The score. `None` before the output was taken; and in training, where a device has not computed it

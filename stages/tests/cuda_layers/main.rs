@@ -17,6 +17,7 @@ mod experts;
 mod frozen;
 mod hopper;
 mod onto;
+mod preferences;
 mod quantised;
 mod shelves;
 mod together;

@@ -10,6 +10,7 @@ mod golden_optimizers;
 mod golden_plain;
 mod learning_rate;
 mod loss;
+mod preferences;
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -20,7 +20,7 @@ use chats::Chats;
 use choice::ChoiceArgs;
 use pipewright::pipeline::Pipeline;
 use pipewright::run::{Choice, Generator};
-use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::loss::{AnyLoss, CrossEntropy};
 use pipewright::stages::{Sequential, Shape};
 use pipewright::tokenizer::Chat;
 use source::{Source, Text};
@@ -136,7 +136,7 @@ fn converse(args: &Args, source: Source, choice: Choice) -> Result<()> {
 /// Starts the ranks of a model that writes text.
 pub(super) fn launch(spread: &Spread, model: SavedModel) -> Result<Pipeline<Sequential>> {
     let shapes = (Shape::ids(&[1, 1]), Shape::ids(&[1, 1]));
-    spread.launch(model, CrossEntropy::default(), shapes, Busy::One).map_err(Error::not_begun)
+    spread.launch(model, AnyLoss::new(CrossEntropy::default()), shapes, Busy::One).map_err(Error::not_begun)
 }
 
 /// The tokens of a question in a chat, after what the system says if that is given.

@@ -13,7 +13,7 @@ use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::pipeline::Pipeline;
 use pipewright::schedule::Schedule;
-use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::loss::AnyLoss;
 use pipewright::stages::{DType, Device, Kind, Place, Sequential, Shape, Tensor};
 
 /// Where a model computes.
@@ -75,7 +75,7 @@ impl Spread {
     pub(in crate::commands) fn launch(
         &self,
         model: SavedModel,
-        loss: CrossEntropy,
+        loss: AnyLoss,
         shapes: (Shape, Shape),
         busy: Busy,
     ) -> Result<Pipeline<Sequential>> {

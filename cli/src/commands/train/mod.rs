@@ -268,6 +268,9 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .loss_unit(quantity, target)
         .tensorboard(config.metrics.tensorboard)
         .progress(Progress::default().every(config.train.print_every));
+    for reference in data.references {
+        run = run.reference(reference);
+    }
     if !data.validation.is_empty() && config.train.validate_every > 0 {
         run = run.validate(Validation::on_each(data.validation).every(config.train.validate_every));
     }

@@ -68,6 +68,8 @@ pub(super) struct More {
     pub(super) how: Recompute,
     /// Whether the input of adapters has dropout.
     pub(super) drops_in_adapters: bool,
+    /// Whether the loss compares answers: see `Preference`.
+    pub(super) compares_answers: bool,
 }
 
 /// The units of a model of tokens without experts, for a micro-batch. Units that are frozen, up to the first
@@ -362,16 +364,20 @@ impl Builder<'_> {
         if tied {
             self.kernels.weights = before;
         }
-        let loss = self.bytes("cross-entropy", 2 * HALF * vocab, 2);
+        let mut losses = vec![self.bytes("cross-entropy", 2 * HALF * vocab, 2)];
+        if self.more.compares_answers {
+            losses.push(self.bytes("scaling of rows", 2 * HALF * vocab, 1));
+        }
         match Part::Scores([dim, vocab], tied).is_deferred(self.rows.tokens) {
-            true => self.defer_scores([dim, vocab], loss, is_trained),
-            false => self.kernels.forward.push(loss),
+            true => self.defer_scores([dim, vocab], losses, is_trained),
+            false => self.kernels.forward.extend(losses),
         }
     }
 
     /// All products and the loss run in backward-input, for some rows at a time. The norm before them is not
     /// run again.
-    fn defer_scores(&mut self, [dim, vocab]: [usize; 2], loss: Kernel, is_trained: bool) {
+    fn defer_scores(&mut self, [dim, vocab]: [usize; 2], losses: Vec<Kernel>, is_trained: bool) {
+        let looked_at = self.bytes("cross-entropy", HALF * vocab, 1);
         let unit = &mut self.kernels;
         let weight = take(&mut unit.backward_weight);
         let adapters = weight.into_iter().filter(|kernel| kernel.name == ADAPTERS);
@@ -382,8 +388,13 @@ impl Builder<'_> {
         // Scores in blocks are decoded for each of these parts of the rows.
         let again = unit.backward_input.iter().chain(&unit.forward[first..]);
         let again: Vec<Kernel> = again.filter(|kernel| kernel.name == DECODING).copied().collect();
+        if self.more.compares_answers {
+            // All rows are looked at before the first gradient.
+            unit.backward_input.extend_from_slice(&unit.forward[first..]);
+            unit.backward_input.push(looked_at);
+        }
         unit.backward_input.extend(unit.forward.drain(first..));
-        unit.backward_input.push(loss);
+        unit.backward_input.extend(losses);
         unit.backward_input.extend(adapters);
         unit.backward_input.extend(std::iter::repeat_n(again, times.saturating_sub(1)).flatten());
         for first in (0..self.rows.tokens).step_by(most).filter(|_| is_trained) {

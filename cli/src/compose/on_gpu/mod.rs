@@ -83,7 +83,11 @@ fn kernels_of(config: &Config, mixed: Option<&Mixed>) -> Result<Vec<UnitKernels>
     let units: Vec<Unit<'_>> = units.collect();
     let tokens = mixed.map_or(rows * seq, |mixed| mixed.places.round() as usize);
     let rows = Rows { tokens, seq, pairs: mixed.map(|mixed| mixed.pairs) };
-    let more = More { how: recomputed_in_measuring(config)?, drops_in_adapters: config.lora.dropout > 0.0 };
+    let more = More {
+        how: recomputed_in_measuring(config)?,
+        drops_in_adapters: config.lora.dropout > 0.0,
+        compares_answers: config.learns_pairs(),
+    };
     Ok(kernels::of_units(&units, more, rows))
 }
 

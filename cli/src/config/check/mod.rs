@@ -1,6 +1,7 @@
 //! Checks values that have the right type but are not possible.
 
 mod limits;
+mod pairs;
 
 use std::path::PathBuf;
 
@@ -57,6 +58,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
         true => data(config)?,
         false => sources::check(config, &|one| bounds(one).and_then(|()| data(one)))?,
     }
+    pairs::check(config)?;
     pipeline(config)?;
     optimizer(config)?;
     lora(config)?;

@@ -1,5 +1,7 @@
 //! The last linear layer of a model: some rows at a time go forward, through the loss, and back.
 
+use std::ops::Range;
+
 use super::divided::Side;
 use super::operands::Layout;
 use super::{Between, Linear};
@@ -72,16 +74,15 @@ impl Linear {
             (trains && self.input_gradient).then(|| room(input.shape().last())).transpose()?;
         let ranks = self.adapters.iter().filter(|_| trains).map(|adapter| room(adapter.rank()));
         let mut inner_grads: Between = ranks.collect::<Result<_>>()?;
-        for first in (0..all).step_by(most) {
-            let range = first..all.min(first + most);
-            let rows = input.rows(range.clone())?;
-            let mut output = match (rows.gpu()?, wider) {
-                (Some(gpu), Some(width)) => self.matrix.forward_wider(&gpu, &rows, [width, most.min(all)])?,
-                _ => self.matrix.forward_with_room(&rows, self.bias.as_ref(), most.min(all))?,
-            };
-            let adapters = self.adapters.iter_mut();
-            let inners = adapters.map(|adapter| adapter.forward(ctx, range.start, &mut output, &rows));
-            let inners = inners.collect::<Result<Between>>()?;
+        let parts = || (0..all).step_by(most).map(|first| first..all.min(first + most));
+        let wider = (wider, most.min(all));
+        let looks_first = loss.looks_first();
+        for range in parts().filter(|_| looks_first) {
+            let (_, output, _) = self.scores(ctx, &input, range.clone(), wider)?;
+            loss.look_at(range, [all, columns], output)?;
+        }
+        for range in parts() {
+            let (rows, output, inners) = self.scores(ctx, &input, range.clone(), wider)?;
             let Some(grad) = loss.take_rows(range.clone(), [all, columns], output)? else { continue };
             if let Some(input_grad) = &mut input_grad {
                 let some = match &team {
@@ -108,6 +109,26 @@ impl Linear {
             adapter.backward_rest(ctx, &input, inner_grad, input_grad.as_mut())?;
         }
         Ok(Some(input_grad.unwrap_or_else(|| input.without_rows())))
+    }
+
+    /// These rows of the input, their output, and what is between the matrices of adapters. `wider` is as in
+    /// [`Linear::wider_rows`]; the output's memory is enough for `most` rows.
+    fn scores(
+        &mut self,
+        ctx: ForwardContext,
+        input: &Tensor,
+        range: Range<usize>,
+        (wider, most): (Option<usize>, usize),
+    ) -> Result<(Tensor, Tensor, Between)> {
+        let rows = input.rows(range.clone())?;
+        let mut output = match (rows.gpu()?, wider) {
+            (Some(gpu), Some(width)) => self.matrix.forward_wider(&gpu, &rows, [width, most])?,
+            _ => self.matrix.forward_with_room(&rows, self.bias.as_ref(), most)?,
+        };
+        let adapters = self.adapters.iter_mut();
+        let inners = adapters.map(|adapter| adapter.forward(ctx, range.start, &mut output, &rows));
+        let inners = inners.collect::<Result<Between>>()?;
+        Ok((rows, output, inners))
     }
 }
 

@@ -1,0 +1,55 @@
+//! Checks a config that learns from pairs of answers.
+
+use crate::config::{Config, DataKind, Objective, PackingBy};
+use crate::error::Result;
+use pipewright::data::LossOn;
+
+/// Refuses what does not go together with pairs of answers.
+pub(super) fn check(config: &Config) -> Result<()> {
+    let smoothing = config.optimizer.label_smoothing;
+    match config.train.objective {
+        Objective::CrossEntropy => return Ok(()),
+        Objective::Dpo => config.require(smoothing < 0.5, "optimizer.label_smoothing", || {
+            format!(
+                "{smoothing} is no share of pairs whose answers are the wrong way around: it must be from 0 \
+                 to below 0.5"
+            )
+        })?,
+        Objective::Ipo => config.require(
+            smoothing == 0.0,
+            "optimizer.label_smoothing",
+            || "train.objective = \"ipo\" has none: set it to 0, or take \"dpo\"",
+        )?,
+    }
+    let data = &config.data;
+    config.require(
+        data.sources.is_empty(),
+        "train.objective",
+        || "pairs of answers come from one source: name all files in data.path, instead of data.sources",
+    )?;
+    config.require(matches!(data.kind, DataKind::Jsonl | DataKind::Parquet), "data.kind", || {
+        "pairs of answers are records with the fields \"chosen\" and \"rejected\": set data.kind to \
+         \"jsonl\" or \"parquet\""
+    })?;
+    let is_set = |key: &str| config.origins.contains_key(key);
+    let is_read = !is_set("data.field") || data.field == "chosen";
+    config.require(is_read, "data.field", || {
+        "pairs of answers are read from \"chosen\" and \"rejected\", with what stands before both in \
+         \"prompt\": leave it out"
+    })?;
+    config.require(
+        !is_set("data.loss_on") || data.loss_on == LossOn::Answers,
+        "data.loss_on",
+        || "of pairs of answers only the answers count: leave it out",
+    )?;
+    let is_single = config.packing_of(data) == Some(PackingBy::Single);
+    config.require(
+        is_single,
+        "data.packing",
+        || "each answer of a pair has a row of its own: leave it out, or set it to \"single\"",
+    )?;
+    let rows = config.micro_batch_size();
+    config.require(rows.is_multiple_of(2), config.rows_key(), || {
+        format!("a micro-batch of {rows} rows would part the two answers of a pair: take an even number")
+    })
+}

@@ -1,0 +1,159 @@
+//! What a model gives answers before it is trained.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::data::Documents;
+use crate::data::documents::Lock;
+use crate::error::{DataError, Result};
+use crate::whole;
+
+/// What a model gives each answer before it is trained: its log-probability, in nats. The loss of preferences
+/// compares the model with that.
+///
+/// A [`Run`](crate::run::Run) finds it out before its first step, with one evaluation of all pairs, and keeps
+/// it in a file. A run that is resumed, or that has the same pairs and begins with the same weights, reads it
+/// from there.
+#[derive(Debug)]
+pub struct Reference {
+    documents: Arc<Documents>,
+    seq: usize,
+    /// Of each document.
+    given: OnceLock<Vec<f64>>,
+    kept: Option<Kept>,
+}
+
+/// Where a reference is kept.
+#[derive(Debug)]
+struct Kept {
+    folder: PathBuf,
+    settings: String,
+}
+
+impl Reference {
+    /// A reference that is not known yet, of answers in at most `seq` tokens.
+    ///
+    /// # Errors
+    /// When the documents are no pairs: see [`Recipe::pairs`](crate::data::Recipe::pairs).
+    pub fn new(documents: Arc<Documents>, seq: usize) -> Result<Self> {
+        if !documents.are_pairs {
+            return Err(DataError::new(format!(
+                "{} are documents and no pairs of answers: encode them with `Recipe::pairs`",
+                documents.corpus.name()
+            ))
+            .into());
+        }
+        Ok(Self { documents, seq, given: OnceLock::new(), kept: None })
+    }
+
+    /// No reference: it gives each answer 0.
+    ///
+    /// # Errors
+    /// As [`Reference::new`].
+    pub fn none(documents: Arc<Documents>, seq: usize) -> Result<Self> {
+        let none = Self::new(documents, seq)?;
+        none.assume_none();
+        Ok(none)
+    }
+
+    /// The same, kept in a file of this folder. `settings`: all that changes what the model gives besides its
+    /// weights, such as its sizes.
+    #[must_use]
+    pub fn kept_in(self, folder: PathBuf, settings: String) -> Self {
+        let kept = Some(Kept { folder, settings });
+        Self { kept, ..self }
+    }
+
+    /// The number of pairs.
+    pub fn pairs(&self) -> u64 {
+        self.documents.count() / 2
+    }
+
+    /// The pairs.
+    pub fn documents(&self) -> &Arc<Documents> {
+        &self.documents
+    }
+
+    /// How many tokens an answer has at most, with what stands before it.
+    pub fn seq(&self) -> usize {
+        self.seq
+    }
+
+    /// Whether it is known.
+    pub fn is_known(&self) -> bool {
+        self.given.get().is_some()
+    }
+
+    /// What it gives a document.
+    pub(super) fn given(&self, document: u64) -> Result<f64> {
+        let given = self.given.get().ok_or_else(|| {
+            DataError::new(format!(
+                "{}: what the model gives the answers before the training is not known yet: a run finds it \
+                 out (`Run::reference`)",
+                self.documents.corpus.name()
+            ))
+        })?;
+        Ok(given[document as usize])
+    }
+
+    /// From now on it gives each answer 0, unless it is known: to measure how long a step takes.
+    pub fn assume_none(&self) {
+        self.know(vec![0.0; self.documents.count() as usize]);
+    }
+
+    /// All of it, if it is known.
+    pub(crate) fn all(&self) -> Option<&[f64]> {
+        self.given.get().map(Vec::as_slice)
+    }
+
+    /// From now on it is known. What was known before stays.
+    pub(crate) fn know(&self, given: Vec<f64>) {
+        assert_eq!(given.len() as u64, self.documents.count(), "a number for each document");
+        let _ = self.given.set(given);
+    }
+
+    /// The file for a model with these weights.
+    fn file(&self, weights: &str) -> Option<PathBuf> {
+        let Kept { folder, settings } = self.kept.as_ref()?;
+        let mut key = ChecksumBuilder::new();
+        for part in
+            ["reference 1", &self.documents.contents.to_string(), &self.seq.to_string(), settings, weights]
+        {
+            key.add(&(part.len() as u64).to_le_bytes());
+            key.add(part.as_bytes());
+        }
+        Some(folder.join(format!("{}.reference", key.checksum())))
+    }
+
+    /// What is kept for a model with these weights. A file that is damaged is as good as none.
+    pub(crate) fn kept(&self, weights: &str) -> Option<Vec<f64>> {
+        let bytes = fs::read(self.file(weights)?).ok()?;
+        let (numbers, sum) = bytes.split_at_checked(self.documents.count() as usize * size_of::<f64>())?;
+        let fits = sum == checksum(numbers).to_string().as_bytes();
+        fits.then(|| numbers.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+    }
+
+    /// Keeps what is known, of a model with these weights.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn keep(&self, weights: &str) -> Result<()> {
+        let (Some(file), Some(given)) = (self.file(weights), self.given.get()) else {
+            return Ok(());
+        };
+        let _lock = Lock::take(&file)?;
+        let numbers: Vec<u8> = given.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let sum = checksum(&numbers).to_string();
+        let bytes = [&numbers, sum.as_bytes()].concat();
+        whole::make(&file, |file| file.write_all(&bytes)).map(drop)
+    }
+}
+
+fn checksum(numbers: &[u8]) -> Checksum {
+    let mut checksum = ChecksumBuilder::new();
+    checksum.add(numbers);
+    checksum.checksum()
+}
