@@ -17,6 +17,7 @@ mod lora;
 mod losses;
 mod next;
 mod optimizers;
+mod preferences;
 mod quantised;
 mod recorder;
 mod refused;

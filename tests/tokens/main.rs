@@ -46,6 +46,7 @@ mod messages;
 mod mixture;
 mod pairs;
 mod parquet;
+mod preferences;
 mod prompts;
 mod sequences;
 mod streams;

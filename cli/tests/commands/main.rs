@@ -26,6 +26,7 @@ mod own_program;
 mod planned;
 mod plans;
 mod ports;
+mod preferences;
 mod refusals;
 mod replicas;
 mod report;

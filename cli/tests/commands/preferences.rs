@@ -1,0 +1,197 @@
+//! Training on pairs of answers, through the commands.
+
+use super::*;
+
+const CONFIG: &str = "\
+[model]
+path = 'MODEL'
+
+[data]
+kind = 'jsonl'
+path = 'pairs.jsonl'
+tokenizer = 'TOKENIZER'
+cache = 'cache'
+seq = 64
+validation = 4
+
+[pipeline]
+micro_batches = 4
+micro_batch_size = 4
+gradient_groups = 4
+
+[optimizer]
+learning_rate = 1e-3
+
+[train]
+name = 'small'
+objective = 'dpo'
+steps = 4
+validate_every = 2
+print_every = 1
+
+[checkpoint]
+every = 2
+";
+
+/// A folder with that config and 20 pairs.
+fn place() -> Place {
+    let place = Place::empty();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/preferences/model");
+    place.write("my.toml", CONFIG.replace("TOKENIZER", TOKENIZER).replace("MODEL", model));
+    let pair = |number: u32| {
+        let prompt = format!("What comes after {number}?");
+        let (chosen, rejected) =
+            (format!(" {}", number + 1), " I do not know.".repeat(1 + number as usize % 3));
+        format!("{}\n", serde_json::json!({"prompt": prompt, "chosen": chosen, "rejected": rejected}))
+    };
+    place.write("pairs.jsonl", (0..20).map(pair).collect::<String>());
+    place
+}
+
+fn train(place: &Place, args: &[&str]) -> Run {
+    place.run(&[&["train", "my.toml", "--weights-hash"], args].concat()).done()
+}
+
+/// The files with references in a folder.
+fn references(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|kind| kind == "reference")).collect()
+}
+
+#[test]
+fn the_weights_are_the_same_for_any_layout() {
+    let place = place();
+    let run = |name: &str, sets: &[&str]| {
+        let folder = format!("runs/{name}");
+        let sets = set(sets);
+        train(&place, &[&["--run-dir", &folder], &sets[..]].concat()).hash()
+    };
+    let one = run("one", &["pipeline.stages=1"]);
+    for (name, sets) in [
+        ("three", &["pipeline.stages=3"][..]),
+        ("split", &["pipeline.schedule=zb-h1"]),
+        ("chunks", &["pipeline.stages=4", "pipeline.schedule=interleaved-1f1b"]),
+        ("replicas", &["pipeline.stages=1", "pipeline.replicas=4"]),
+        ("both", &["pipeline.replicas=2", "optimizer.sharded=true"]),
+        ("full", &["pipeline.recompute=full"]),
+    ] {
+        assert_eq!(run(name, sets), one, "{name}");
+    }
+    let adapters = ["lora.rank=2", "lora.targets=[\"*.attn.q\", \"*.mlp.down\"]"];
+    let adapted = run("adapted", &[&["pipeline.stages=1"], &adapters[..]].concat());
+    assert_ne!(adapted, one);
+    assert_eq!(run("adapted-three", &[&["pipeline.stages=3"], &adapters[..]].concat()), adapted);
+    let shards = run("groups", &["pipeline.stages=1", "pipeline.shard_groups=2"]);
+    assert_eq!(run("shards", &["pipeline.shards=2"]), shards);
+    let blocks = [&["model.base=q8"], &adapters[..]].concat();
+    let frozen = run("blocks", &[&blocks[..], &["pipeline.stages=1"]].concat());
+    assert_eq!(run("blocks-cut", &blocks), frozen);
+}
+
+#[test]
+fn a_reference_is_found_once_and_kept_for_the_runs_that_begin_alike() {
+    const NOTE: &str = "note      the model before the training is the reference for 20 pairs";
+    let place = place();
+    let whole = train(&place, &[]);
+    has(&whole.stdout(), &["20 pairs of answers", "the last 4 pairs for validation; 16 for training", NOTE]);
+    let kept = references(&place.path("cache"));
+    assert_eq!(kept.len(), 1, "one for training and validation");
+    let losses =
+        |run: &str| place.lines(run).iter().map(|line| line["loss"].as_f64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(losses("runs/small")[0], std::f64::consts::LN_2, "the model is the reference");
+
+    let again = train(&place, &["--run-dir", "runs/again", "--set", "pipeline.stages=3"]);
+    assert!(!again.stdout().contains(NOTE), "it is read");
+    assert_eq!(again.hash(), whole.hash());
+
+    // A run goes on with the same numbers, also if the file is damaged or gone.
+    for damage in ["none", "damaged", "gone"] {
+        let run = format!("runs/{damage}");
+        train(&place, &["--run-dir", &run, "--steps", "2"]);
+        match damage {
+            "damaged" => {
+                let mut bytes = fs::read(&kept[0]).unwrap();
+                bytes[3] ^= 1;
+                fs::write(&kept[0], bytes).unwrap();
+            }
+            "gone" => fs::remove_dir_all(place.path("cache")).unwrap(),
+            _ => {}
+        }
+        let resumed = train(&place, &["--run-dir", &run, "--resume"]);
+        assert_eq!(resumed.stdout().contains(NOTE), damage != "none", "{damage}");
+        assert_eq!(resumed.hash(), whole.hash(), "{damage}");
+        assert_eq!(references(&place.path("cache")), kept, "{damage}");
+    }
+
+    // Other weights at the start, other pairs, and other numbers have references of their own.
+    for sets in
+        [&["lora.rank=2", "lora.targets=[\"*.attn.q\"]"][..], &["pipeline.dtype=bf16"], &["data.seq=32"]]
+    {
+        let before = references(&place.path("cache")).len();
+        let said = train(&place, &[&["--run-dir", &format!("runs/{before}")][..], &set(sets)].concat());
+        has(&said.stdout(), &[NOTE]);
+        assert_eq!(references(&place.path("cache")).len(), before + 1, "{sets:?}");
+    }
+    let none = ["--run-dir", "runs/without", "--set", "train.reference=none"];
+    let said = train(&place, &none);
+    assert!(!said.stdout().contains(NOTE), "there is none");
+    assert_ne!(said.hash(), whole.hash());
+}
+
+#[test]
+fn an_evaluation_has_the_loss_and_the_metrics_of_the_validation() {
+    let place = place();
+    train(&place, &[]);
+    let told = place.lines("runs/small");
+    let told = told.last().unwrap();
+    let text = place.run(&["evaluate", "runs/small", "--format", "json"]).done().stdout();
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["loss"], told["validation_loss"]);
+    assert_eq!(found["targets"], 4.0);
+    for metric in ["accuracy", "margin", "chosen", "rejected"] {
+        assert_eq!(found[metric], told[format!("validation_{metric}")], "{metric}: {told}");
+    }
+    let said = place.run(&["evaluate", "runs/small"]).done().stdout();
+    has(&said, &["20 pairs of answers", "4 for validation", "accuracy", "margin", "4 targets"]);
+}
+
+#[test]
+fn settings_that_do_not_fit_pairs_are_refused_by_their_key() {
+    let place = place();
+    for (sets, expected) in [
+        (
+            &["pipeline.micro_batch_size=3"][..],
+            "pipeline.micro_batch_size: a micro-batch of 3 rows would part",
+        ),
+        (&["pipeline.batch_size=12"], "pipeline.batch_size: a micro-batch of 3 rows would part"),
+        (&["data.packing=apart"], "data.packing: each answer of a pair has a row of its own"),
+        (&["data.loss_on=all"], "data.loss_on: of pairs of answers only the answers count"),
+        (&["data.field=text"], "data.field: pairs of answers are read from \"chosen\" and \"rejected\""),
+        (&["data.kind=text"], "data.kind: pairs of answers are records"),
+        (&["optimizer.label_smoothing=0.5"], "optimizer.label_smoothing: 0.5 is no share of pairs"),
+        (
+            &["train.objective=ipo", "optimizer.label_smoothing=0.1"],
+            "optimizer.label_smoothing: train.objective = \"ipo\" has none",
+        ),
+        (&["train.beta=0"], "train.beta: 0 is not allowed: it must be above 0"),
+        (&["train.objective=kto"], "train.objective"),
+        (&["train.objective=cross-entropy", "train.beta=0.2"], "train.beta is for train.objective"),
+    ] {
+        let said = place.run_with(&["train", "my.toml"], sets).refused();
+        assert!(said.contains(expected), "{sets:?}: {said}");
+    }
+    assert!(!place.path("runs").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_plan_and_measured_costs_know_pairs() {
+    let place = place();
+    let said = place.run(&["plan", "my.toml"]).done().stdout();
+    has(&said, &["pairs/s"]);
+    place.run(&["profile", "my.toml"]).done();
+    let costs = place.text("costs.json");
+    has(&costs, &["train.objective"]);
+    let said = place.run(&["plan", "my.toml", "--set", "pipeline.costs=costs.json"]).done().stdout();
+    has(&said, &["pairs/s"]);
+    assert!(!place.path("cache").exists() || references(&place.path("cache")).is_empty());
+}
