@@ -51,6 +51,7 @@ pages! {
     timelines: "../../book/src/timelines.md",
     own_layer: "../../book/src/own-layer.md",
     own_loss: "../../book/src/own-loss.md",
+    preferences: "../../book/src/preferences.md",
     own_stage: "../../book/src/own-stage.md",
     inside: "../../book/src/inside.md",
     example_gpt: "../../book/src/example-gpt.md",

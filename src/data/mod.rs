@@ -40,6 +40,7 @@ pub use loader::{Feed, Loader};
 pub use mixture::{Mixture, MixtureSource};
 pub use odd::{Odd, Oddity, odd_files};
 pub use packing::{Longer, Packing, packed_apart};
+pub(crate) use preferences::Question;
 pub use preferences::{Pairs, Reference};
 pub use range::Share;
 pub use raw::{Form, LossOn};

@@ -7,7 +7,7 @@ use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
 
 use super::running::Pipeline;
-use crate::data::{Pairs, Reference};
+use crate::data::{Question, Reference};
 use crate::error::{CallError, Result};
 
 impl<S: Stage> Pipeline<S> {
@@ -31,7 +31,7 @@ impl<S: Stage> Pipeline<S> {
         }
         let pairs = reference.pairs();
         let few = u32::try_from(pairs).map_err(|_| CallError::new(format!("{pairs} pairs are too many")))?;
-        let scores = self.scores(Arc::new(Pairs::question(reference)?), few)?;
+        let scores = self.scores(Arc::new(Question::of(reference)?), few)?;
         let given = scores.iter().map(of_pair).collect::<Option<Vec<_>>>().ok_or_else(|| {
             CallError::new(
                 "the loss tells no log-probabilities of answers, so there is no reference: take `Preference`",

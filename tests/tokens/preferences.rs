@@ -1,4 +1,4 @@
-//! Records with two answers, of which one is preferred.
+//! Records with a preferred answer and a rejected one.
 
 use std::sync::Arc;
 
@@ -92,7 +92,10 @@ fn of_chats_only_the_answers_count_that_differ() {
 
 #[test]
 fn pairs_stay_together_in_every_order_and_each_is_used_once_an_epoch() {
-    let line = |number: u32| json!({"prompt": format!("{number}:"), "chosen": format!(" good {number}"), "rejected": " bad"});
+    let line = |number: u32| {
+        let (prompt, chosen) = (format!("{number}:"), format!(" good {number}"));
+        json!({"prompt": prompt, "chosen": chosen, "rejected": " bad"})
+    };
     let lines: Vec<Value> = (0..7).map(line).collect();
     let documents = Arc::new(documents(&lines, &recipe()).unwrap());
     for (rows, micro_batches) in [(2, 1), (4, 3), (6, 2), (14, 1)] {
@@ -125,8 +128,7 @@ fn pairs_that_teach_nothing_are_left_out() {
     let lines = [
         json!({"prompt": "a", "chosen": " b", "rejected": " c"}),
         json!({"prompt": "a", "chosen": " equal", "rejected": " equal"}),
-        json!({"prompt": "a long prompt of more than sixteen tokens, so that no answer is left: ", "chosen": "b",
-               "rejected": "c"}),
+        json!({"prompt": "more than sixteen tokens, so no answer is left: ", "chosen": "b", "rejected": "c"}),
         json!({"prompt": "d", "chosen": " e", "rejected": " f"}),
     ];
     let pairs = pairs(&lines, 16, 2).unwrap();

@@ -1,9 +1,10 @@
 //! Commands that work long show how far they are: measuring costs, and encoding text.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::OnceLock;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pipewright::data::Encoded;
+use pipewright::data::{Encoded, Reference};
 use pipewright::stages::Device;
 
 use crate::config::Config;
@@ -35,6 +36,27 @@ impl Drop for EncodingBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
+}
+
+const COMPARING: &str = "reference {bar:24} {pos} of {len} pairs  {eta} left";
+
+/// Shows on standard error how far it is known what the model gives answers before the training.
+pub(super) fn show_reference(reference: &Reference) {
+    let bar = OnceLock::new();
+    reference.on_progress(move |begun, all| {
+        if !stderr().is_terminal() {
+            if bar.set(ProgressBar::hidden()).is_ok() {
+                eprintln!("evaluating {all} pairs with the model as it is before the training");
+            }
+            return;
+        }
+        let style = || ProgressStyle::with_template(COMPARING).expect("the template is fixed");
+        let bar = bar.get_or_init(|| ProgressBar::new(all).with_style(style()));
+        bar.set_position(begun);
+        if begun == all {
+            bar.finish_and_clear();
+        }
+    });
 }
 
 const MEASURING: &str = "measuring {msg}  {bar:24} {pos}/{len}";

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::bars::EncodingBar;
+use super::bars::{EncodingBar, show_reference};
 use super::sample::spread::{Busy, Spread};
 use super::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose;
@@ -91,6 +91,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let start = SavedModel::of_start(&config)?;
         let start = args.spread.launch(start, loss.clone(), shapes, Busy::All);
         let mut start = start.map_err(Error::not_begun)?;
+        data.references.iter().for_each(|reference| show_reference(reference));
         data.references.iter().try_for_each(|reference| start.find_reference(reference).map(drop))?;
     }
     let mut pipeline = args.spread.launch(model, loss, shapes, Busy::All).map_err(Error::not_begun)?;

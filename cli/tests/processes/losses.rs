@@ -18,6 +18,58 @@ fn a_process_that_is_started_again_takes_its_place_with_the_same_bits() {
     }
 }
 
+/// The settings of a run that learns from pairs of answers.
+fn pairs() -> Vec<String> {
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden");
+    let sets =
+        ["data.kind=jsonl", "data.cache=cache", "data.seq=64", "data.validation=0", "train.objective=dpo"];
+    let paths = [
+        format!("data.path={golden}/preferences/pairs.jsonl"),
+        format!("data.tokenizer={golden}/tokenizer"),
+        "model.vocab=512".to_owned(),
+    ];
+    sets.map(str::to_owned).into_iter().chain(paths).collect()
+}
+
+#[test]
+fn a_process_that_takes_a_place_learns_the_reference_of_pairs_from_the_others() {
+    let sets = pairs();
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let mut run = Throttled::start(2, &sets);
+    run.await_step(12);
+    run.kill(1);
+    // Neither the tokens nor the reference are there any more.
+    fs::remove_dir_all(run.place.path("cache")).unwrap();
+    run.begin(1);
+    run.ends_as_if_nothing_had_happened();
+}
+
+#[test]
+fn it_is_enough_if_one_process_has_kept_the_reference_of_pairs() {
+    let place = Place::new();
+    let sets = pairs();
+    let sets: Vec<&str> =
+        sets.iter().filter(|set| !set.contains("cache")).flat_map(|set| ["--set", set]).collect();
+    let train = |name: &str, caches: [&str; 2]| {
+        let address = worlds::free_address();
+        let folder = format!("runs/{name}");
+        let args = [&["--weights-hash", "--run-dir", &folder], &sets[..]].concat();
+        let member = |rank: u32| {
+            let mut command = place.member(rank, 2, &address, &args);
+            command.env("XDG_CACHE_HOME", place.path(caches[rank as usize]));
+            Started::new(command)
+        };
+        all_done(end_all((0..2).map(member).collect()))
+    };
+    let first = train("first", ["a", "a"]);
+    has(&first.stdout, &["the model before the training is the reference for 6 pairs"]);
+    for (name, caches) in [("of-first", ["a", "b"]), ("of-second", ["c", "a"])] {
+        let said = train(name, caches);
+        assert!(!said.stdout.contains("is the reference for"), "{name}: {}", said.stdout);
+        assert_eq!(said.hash(), first.hash(), "{name}");
+    }
+}
+
 #[test]
 fn processes_that_are_not_neighbours_are_replaced_at_once() {
     let mut run = Throttled::start(4, &["pipeline.stages=4"]);

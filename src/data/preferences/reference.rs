@@ -1,5 +1,6 @@
 //! What a model gives answers before it is trained.
 
+use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,14 +18,17 @@ use crate::whole;
 /// A [`Run`](crate::run::Run) finds it out before its first step, with one evaluation of all pairs, and keeps
 /// it in a file. A run that is resumed, or that has the same pairs and begins with the same weights, reads it
 /// from there.
-#[derive(Debug)]
 pub struct Reference {
     documents: Arc<Documents>,
     seq: usize,
     /// Of each document.
     given: OnceLock<Vec<f64>>,
     kept: Option<Kept>,
+    tell: OnceLock<Tell>,
 }
+
+/// Hears how many pairs were begun, and how many there are.
+pub(super) type Tell = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// Where a reference is kept.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ impl Reference {
             ))
             .into());
         }
-        Ok(Self { documents, seq, given: OnceLock::new(), kept: None })
+        Ok(Self { documents, seq, given: OnceLock::new(), kept: None, tell: OnceLock::new() })
     }
 
     /// No reference: it gives each answer 0.
@@ -80,6 +84,17 @@ impl Reference {
     /// How many tokens an answer has at most, with what stands before it.
     pub fn seq(&self) -> usize {
         self.seq
+    }
+
+    /// While it is found out, `tell` hears how many pairs were begun, and how many there are. If it is called
+    /// again, the first one stays.
+    pub fn on_progress(&self, tell: impl Fn(u64, u64) + Send + Sync + 'static) {
+        let _ = self.tell.set(Arc::new(tell));
+    }
+
+    /// Who hears of it.
+    pub(super) fn tell(&self) -> Option<Tell> {
+        self.tell.get().cloned()
     }
 
     /// Whether it is known.
@@ -149,6 +164,17 @@ impl Reference {
         let sum = checksum(&numbers).to_string();
         let bytes = [&numbers, sum.as_bytes()].concat();
         whole::make(&file, |file| file.write_all(&bytes)).map(drop)
+    }
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, pairs, is_known) = (self.documents.corpus.name(), self.pairs(), self.is_known());
+        f.debug_struct("Reference")
+            .field("documents", &name)
+            .field("pairs", &pairs)
+            .field("is_known", &is_known)
+            .finish_non_exhaustive()
     }
 }
 

@@ -331,7 +331,7 @@ impl Preference {
 }
 
 impl Answer {
-    /// An answer of which only the reference is known.
+    /// An answer that the model has not seen yet.
     fn of(reference: f64) -> Self {
         Self { given: 0.0, reference, tokens: 0.0 }
     }

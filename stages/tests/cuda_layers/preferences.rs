@@ -10,7 +10,7 @@ use super::*;
 const DIM: usize = 16;
 const CLASSES: usize = 21;
 
-/// Answers of which the first has no label, and one has all.
+/// Answers that begin at different places.
 fn target(rows: usize, time: usize) -> Tensor {
     let mut all = Vec::new();
     for row in 0..rows {

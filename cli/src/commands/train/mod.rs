@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::Failure;
-use super::bars::EncodingBar;
+use super::bars::{EncodingBar, show_reference};
 use super::cuda_env;
 use super::memory;
 use super::processes::{self, Role};
@@ -219,6 +219,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
     };
+    data.references.iter().filter(|_| role.leads()).for_each(|reference| show_reference(reference));
     let processes = world.as_ref().map_or(1, World::processes);
     let shows_stalls = ShowsStalls::new();
     let pipeline = compose::launch_with_listener(
