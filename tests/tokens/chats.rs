@@ -3,44 +3,6 @@
 use super::kinds::{folder, small_with};
 use super::*;
 
-/// Templates of well-known models, and what transformers 5.24 writes with each of them:
-/// `render_jinja_template([chat], chat_template=template, add_generation_prompt=chat[-1]["role"] == "user",
-/// bos_token="<s>", eos_token="</s>")`.
-fn written() -> Value {
-    serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap()
-}
-
-fn messages(chat: &Value) -> Vec<(&str, &str)> {
-    let messages = chat.as_array().unwrap().iter();
-    messages.map(|one| (one["role"].as_str().unwrap(), one["content"].as_str().unwrap())).collect()
-}
-
-#[test]
-fn the_templates_of_models_write_what_transformers_writes() {
-    let written = written();
-    for case in written["templates"].as_array().unwrap() {
-        let (name, source) = (&case["name"], case["template"].as_str().unwrap());
-        let config = written["special"].to_string();
-        let files = [("tokenizer_config.json", config.as_str()), ("chat_template.jinja", source)];
-        let folder = folder(&small_with(&[]), &files);
-        let chat = Tokenizer::read(folder.path()).unwrap().chat(None).unwrap();
-        for (messages_of, text) in
-            written["chats"].as_array().unwrap().iter().zip(case["texts"].as_array().unwrap())
-        {
-            let messages = messages(messages_of);
-            let asks = messages.last().unwrap().0 == "user";
-            match (chat.text(&Chat::of(&messages), asks), text.as_str()) {
-                (Ok(ours), Some(theirs)) => assert_eq!(ours, theirs, "{name}"),
-                (Err(error), None) => {
-                    let said = text["refused"].as_str().unwrap();
-                    assert!(error.to_string().contains(said), "{name}: {error}");
-                }
-                (ours, theirs) => panic!("{name}: {ours:?}, {theirs:?}"),
-            }
-        }
-    }
-}
-
 #[test]
 fn a_template_stands_in_one_of_three_files() {
     let own = "{{ messages[0].content }}!";

@@ -83,38 +83,46 @@ fn answers(template: &str, chat: &Value) -> pipewright::Result<Vec<String>> {
     parts.map(|part| tokenizer.decode(part)).collect()
 }
 
+/// A chat with two answers, of which one has white space around it, and the other a thought.
+fn two_answers() -> Value {
+    json!([
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": " Hello \n"},
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nb"},
+    ])
+}
+
+/// A template of ours, as in `tests/golden/chats`.
+fn own(name: &str) -> String {
+    fs::read_to_string(golden("../chats").join(name)).unwrap()
+}
+
 #[test]
 fn answers_are_found_in_the_text_of_any_template() {
-    let written: Value = serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap();
     let expected = [
-        ("smollm2", " Hello \n<|im_end|>", "<think>\nhm\n</think>\n\nb<|im_end|>"),
-        ("qwen25", " Hello \n<|im_end|>", "<think>\nhm\n</think>\n\nb<|im_end|>"),
-        ("llama32", "Hello<|eot_id|>", "<think>\nhm\n</think>\n\nb<|eot_id|>"),
-        ("llama2", " Hello </s>", " <think>\nhm\n</think>\n\nb </s>"),
-        ("mistral", " Hello</s>", " <think>\nhm\n</think>\n\nb</s>"),
-        ("gemma", "Hello<end_of_turn>", "<think>\nhm\n</think>\n\nb<end_of_turn>"),
+        ("headers.jinja", "Hello<|eot_id|>", "<think>\nhm\n</think>\n\nb<|eot_id|>"),
+        ("brackets.jinja", " Hello</s>", " <think>\nhm\n</think>\n\nb</s>"),
+        ("turns.jinja", "Hello<end_of_turn>", "<think>\nhm\n</think>\n\nb<end_of_turn>"),
+        ("thoughts.jinja", " Hello \n<|im_end|>", "<think>\nhm\n</think>\n\nb<|im_end|>"),
     ];
     for (name, first, second) in expected {
-        let templates = written["templates"].as_array().unwrap();
-        let case = templates.iter().find(|case| case["name"] == name).unwrap();
-        let found = answers(case["template"].as_str().unwrap(), &written["chats"][2]).unwrap();
-        assert_eq!(found, [first, second], "{name}");
+        assert_eq!(answers(&own(name), &two_answers()).unwrap(), [first, second], "{name}");
     }
 }
 
 #[test]
 fn a_template_that_rewrites_earlier_answers_is_refused_with_the_cure() {
-    let written: Value = serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap();
-    let templates = written["templates"].as_array().unwrap();
-    let qwen3 = templates.iter().find(|case| case["name"] == "qwen3").unwrap();
-    let source = qwen3["template"].as_str().unwrap();
+    let (source, mut chat) = (own("thoughts.jinja"), two_answers());
+    let [first, second] = [1, 3].map(|index| chat[index]["content"].clone());
+    (chat[1]["content"], chat[3]["content"]) = (second, first);
     has(
-        &message(answers(source, &written["chats"][2])),
+        &message(answers(&source, &chat)),
         &["data.jsonl` line 1 is a chat, and the tokenizer's chat template writes message 2 otherwise when \
              others follow it, so answers cannot be told from it: set data.loss_on to \"all\""],
     );
-    let found = answers(source, &written["chats"][3]).unwrap();
-    assert_eq!(found, ["<think>\n\n</think>\n\nHello<|im_end|>"]);
+    let begun = chat.as_array().unwrap()[..2].to_vec();
+    let found = answers(&source, &Value::Array(begun)).unwrap();
+    assert_eq!(found, ["<think>\nhm\n</think>\n\nb<|im_end|>"]);
 }
 
 #[test]
