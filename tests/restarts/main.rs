@@ -26,6 +26,7 @@ use pipewright::fabric::{Membership, World};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Rules};
+use pipewright::stages::optimizer::StateFormat;
 use pipewright::stages::{Recompute, Stage, Training, recompute};
 use pipewright::{Pipeline, PipelineBuilder, StepReport};
 use proptest::prelude::*;
@@ -94,6 +95,16 @@ fn a_failure_at_any_pass_changes_nothing() {
     let recipe = recipe(2, true, 3);
     let expected = recipe.plain_hash(STEPS);
     ["1f1b", "zb-h1"].into_iter().for_each(|name| failures_change_nothing(&recipe, &expected, name, 1));
+}
+
+#[test]
+fn moments_in_few_bits_come_back_from_a_snapshot() {
+    for state in [StateFormat::Bf16, StateFormat::Blocks] {
+        let mut recipe = recipe(2, true, 3);
+        recipe.optimizer.state = state;
+        let expected = recipe.plain_hash(STEPS);
+        failures_change_nothing(&recipe, &expected, "1f1b", 3);
+    }
 }
 
 /// The other shards only wait for it.

@@ -18,6 +18,19 @@ fn a_process_that_is_started_again_takes_its_place_with_the_same_bits() {
     }
 }
 
+#[test]
+fn moments_in_few_bits_come_back_with_a_process() {
+    for state in ["optimizer.state=bf16", "optimizer.state=8bit"] {
+        for layout in [&["pipeline.stages=2"][..], &["pipeline.replicas=2", "optimizer.sharded=true"]] {
+            let mut run = Throttled::start(2, &[&[state], layout].concat());
+            run.await_step(12);
+            run.kill(1);
+            run.begin(1);
+            run.ends_as_if_nothing_had_happened();
+        }
+    }
+}
+
 /// The settings of a run that learns from pairs of answers.
 fn pairs() -> Vec<String> {
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden");

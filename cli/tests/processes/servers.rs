@@ -28,6 +28,19 @@ fn a_server_without_staleness_trains_to_the_bits_of_reductions() {
 }
 
 #[test]
+fn a_server_has_moments_in_few_bits() {
+    let place = Place::new();
+    for state in ["optimizer.state=bf16", "optimizer.state=8bit"] {
+        let [run, alone] = ["served", "plain"].map(|name| format!("runs/{name}-{}", &state[16..]));
+        let reduced = ["--set", "model.tied=false", "--set", state, "--run-dir", &alone, "--weights-hash"];
+        let expected = place.alone(&reduced).done().hash();
+        let more = ["--set", state, "--run-dir", &run, "--weights-hash"];
+        let first = all_done(place.several(2, &server("pipeline.max_staleness=0", &more)));
+        assert_eq!(first.hash(), expected, "{state}");
+    }
+}
+
+#[test]
 fn a_run_with_stale_weights_says_how_stale_and_goes_on_without_a_server() {
     let place = Place::new();
     let steps = ["--steps", "9", "--set", "train.validate_every=4"];
