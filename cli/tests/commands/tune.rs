@@ -252,6 +252,35 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
 }
 
 #[test]
+fn moments_are_stored_in_fewer_bits_only_if_nothing_else_fits() {
+    let place = Place::new();
+    let sizes = ["--set", "model.dim=64", "--set", "model.heads=1", "--set", "model.layers=1"];
+    let tune = [&["tune", "my.toml", "--device", "h100", "--dtype", "bf16"][..], &sizes].concat();
+    let least = |state: &str| {
+        let set = format!("optimizer.state={state}");
+        let args = [&tune[..], &["--device-memory", "1KB", "--set", &set]].concat();
+        let said = place.run(&args).refused();
+        let least = said.split("the least that was found is ").nth(1).expect("it says so");
+        least.split(" (").next().unwrap().replace(' ', "")
+    };
+    for (state, tried) in [("f32", 0), ("bf16", 1), ("8bit", 2)] {
+        let memory = least(state);
+        let limit = ["--device-memory", &memory, "--out", "tuned.toml"];
+        let found = place.run(&[&tune[..], &limit, &["--smaller-state"]].concat()).done();
+        assert_eq!(found.stderr().matches("nothing fits: fewer bits are tried").count(), tried, "{state}");
+        has(&place.text("tuned.toml"), &[&format!("state = \"{state}\"")]);
+        let without = place.run(&[&tune[..], &limit].concat());
+        assert_eq!(without.0.status.success(), tried == 0, "{state}");
+        fs::remove_file(place.path("tuned.toml")).unwrap();
+    }
+    let lion = ["--smaller-state", "--set", "optimizer.kind=lion"];
+    has(
+        &place.run(&[&tune[..], &lion].concat()).refused(),
+        &["optimizer.kind: only adamw has moments in fewer"],
+    );
+}
+
+#[test]
 fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
     let place = Place::new();
     let refused = |args: &[&str], part: &str| {

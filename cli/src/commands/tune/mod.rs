@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use super::cuda_env;
 use super::plan::gpu::OnGpus;
 use super::plan::links::Links;
-use crate::config::{Config, Memory};
+use crate::config::{Config, Memory, OptimizerKind};
 use crate::{Error, Result, compose};
 use dtypes::Dtype;
 use grid::{Found, Grid};
 use pipewright::mesh::{MAX_RANKS, Map, Mesh};
 use pipewright::stages::Device;
+use pipewright::stages::optimizer::StateFormat;
 use search::{CostsOf, Search};
 use tuned::Tuned;
 use variant::with_shards;
@@ -47,6 +48,9 @@ const SHOWN: usize = 10;
 /// With --dtype any, all of this is done in f32 and in bf16. Costs and memory are measured for each. Another
 /// number type changes all numbers of a training, its losses too: so tune takes the type of the config
 /// unless it is asked for more.
+///
+/// With --smaller-state, AdamW's moments are stored in 16 bits if nothing fits with 32, and in 8 bits if
+/// nothing fits with 16.
 #[derive(Debug, clap::Args)]
 #[command(
     allow_negative_numbers = true,
@@ -97,6 +101,9 @@ pub(super) struct Args {
     /// The number type to compute in; `any` tries both, and takes the better one [default: as the config]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
+    /// If nothing fits, store AdamW's moments in fewer bits: in 16, then in 8 (optimizer.state)
+    #[arg(long, conflicts_with = "costs")]
+    smaller_state: bool,
     /// Measured costs, a file written by profile; then nothing is measured and nothing is run here
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
@@ -114,12 +121,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let tuned = args.out.as_deref().map(Tuned::check).transpose()?;
     let config = Config::load(&args.config, &args.sets).map_err(Error::not_begun)?;
-    let (config, search) = search(args, config)?;
-    dtypes::introduce(&search.dtypes, &config);
-    let mut grid = Grid::new(&config, search)?;
-    if grid.found.is_empty() {
-        return Err(nothing_fits(grid, &config)?);
-    }
+    let (config, mut grid) = what_fits(args, config)?;
     // What is for other machines is not run here.
     let top = if grid.search.is_elsewhere() { 0 } else { args.top };
     confirm::run(&mut grid, top)?;
@@ -138,6 +140,47 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         _ => super::print("; --out FILE writes it as a config\n"),
     }
+}
+
+/// What fits, in as many bits for AdamW's moments as is possible; and the config of the search.
+fn what_fits(args: &Args, config: Config) -> Result<(Config, Grid)> {
+    let mut states = vec![config.optimizer.state];
+    if args.smaller_state {
+        let is_adamw = config.optimizer.kind == OptimizerKind::AdamW;
+        config.require(
+            is_adamw,
+            "optimizer.kind",
+            || "only adamw has moments in fewer bits (--smaller-state)",
+        )?;
+        // Blocks of numbers do not end where the groups of shards end.
+        let has_groups = config.shard_groups() > 1 || args.shards.iter().any(|&shards| shards > 1);
+        let smaller = [StateFormat::Bf16, StateFormat::Blocks];
+        states.extend(smaller.into_iter().filter(|&state| {
+            let is_smaller = config.optimizer.state == StateFormat::F32 || state == StateFormat::Blocks;
+            is_smaller && state != config.optimizer.state && !(has_groups && state == StateFormat::Blocks)
+        }));
+    }
+    let last = states.len() - 1;
+    for (index, state) in states.into_iter().enumerate() {
+        let mut config = config.clone();
+        config.optimizer.state = state;
+        let (config, search) = search(args, config)?;
+        dtypes::introduce(&search.dtypes, &config);
+        let grid = Grid::new(&config, search)?;
+        if !grid.found.is_empty() {
+            return Ok((config, grid));
+        }
+        if index == last {
+            return Err(nothing_fits(grid, &config)?);
+        }
+        let word = match state {
+            StateFormat::F32 => "f32",
+            StateFormat::Bf16 => "bf16",
+            StateFormat::Blocks => "8bit",
+        };
+        eprintln!("with optimizer.state = \"{word}\" nothing fits: fewer bits are tried");
+    }
+    unreachable!("the last state returns")
 }
 
 /// What is searched, and the config on the devices of the search.

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::{Error, Result};
 use pipewright::mesh::Map;
 use pipewright::plan::AUTO;
+use pipewright::stages::optimizer::StateFormat;
 use pipewright::stages::{DType, Device};
 
 /// The keys of `[pipeline]` that are chosen. They are written if the given config does not have them.
@@ -92,8 +93,11 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
         chosen.push("offload");
     }
     edit_section(&mut given, &mut wanted, "pipeline", &chosen)?;
-    if found.optimizer.sharded {
-        edit_section(&mut given, &mut wanted, "optimizer", &["sharded"])?;
+    let of_optimizer =
+        [("sharded", found.optimizer.sharded), ("state", found.optimizer.state != StateFormat::default())];
+    let chosen: Vec<&str> = of_optimizer.iter().filter(|(_, is)| *is).map(|(key, _)| *key).collect();
+    if !chosen.is_empty() {
+        edit_section(&mut given, &mut wanted, "optimizer", &chosen)?;
     }
     if found.launch.map != Map::default() || given.contains_key("launch") {
         edit_section(&mut given, &mut wanted, "launch", &["map"])?;
