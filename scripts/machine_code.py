@@ -38,7 +38,7 @@ ALLOWED = {("sm_100a", "attention_backward_kv_64_bf16"), ("sm_100a", "attention_
 NARROW = {
     "_any": "heads of any width",
     "attention_join_parts|attention_next": "wide loads, and they write a few rows",
-    "attention_delta|cross_entropy_(score|groups)|experts_scores": "a few numbers for each row",
+    "attention_delta|cross_entropy_(score|groups)|experts_scores|pairwise_reward|preference": "a few numbers for each row",
     "moments|slopes|sum_|_sums|add_rows|find_difference": "sums",
     "global_average|max_pool|windows": "images lie in planes of any size",
     "clear_gradients|trial_numbers": "they load nothing",
