@@ -35,7 +35,7 @@ pub struct Fetching<'a> {
 /// [`Error::Store`], [`Error::Io`].
 pub fn fetch(
     place: &str,
-    beside: &[&str],
+    beside: &[String],
     cache: &Path,
     tell: &mut dyn FnMut(Fetching<'_>),
 ) -> Result<PathBuf> {
@@ -74,7 +74,7 @@ pub fn fetch(
 }
 
 /// The objects at a place, with the store that has them, and whether it names one object.
-fn find(place: &str, beside: &[&str]) -> Result<(Store, Vec<Object>, bool)> {
+fn find(place: &str, beside: &[String]) -> Result<(Store, Vec<Object>, bool)> {
     let url = place.trim_end_matches('/');
     if let Some((folder, name)) = url.rsplit_once('/').filter(|_| !place.ends_with('/'))
         && matches!(parse(folder), Ok(Place::Bucket { .. }))
