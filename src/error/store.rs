@@ -91,8 +91,8 @@ pub enum StoreError {
         /// What the store says.
         source: Problem,
     },
-    /// The store cannot be reached, or the connection to it was cut, also when it was tried again.
-    #[error("cannot {what} {url}: the store cannot be reached, or the connection was cut: {cure} ({source})")]
+    /// The store cannot be reached, also when it was tried again.
+    #[error("cannot {what} {url}: the store cannot be reached: {cure} ({source})")]
     Unreachable {
         /// What was being done, such as "read".
         what: &'static str,
@@ -100,6 +100,19 @@ pub enum StoreError {
         url: String,
         /// What to do.
         cure: &'static str,
+        /// What the network says.
+        source: Problem,
+    },
+    /// The connection was cut, or the store did not answer in time, also when it was tried again.
+    #[error(
+        "cannot {what} {url}: the connection was cut, or there was no answer in time: look at the network \
+         ({source})"
+    )]
+    Cut {
+        /// What was being done, such as "read".
+        what: &'static str,
+        /// The object or the place.
+        url: String,
         /// What the network says.
         source: Problem,
     },
@@ -137,7 +150,7 @@ pub enum StoreError {
         /// The place.
         url: String,
     },
-    /// A new run would add its checkpoints to those of another one.
+    /// A new run would copy to a place that has checkpoints of another run.
     #[error(
         "{url} holds checkpoints of a run already, the newest after {step} steps: name another place in \
          checkpoint.copy_to, or continue that run with --resume {url}"

@@ -43,7 +43,7 @@ struct Shared {
 struct State {
     /// The checkpoints that are not known to be in the store, by their steps.
     missing: BTreeMap<u64, PathBuf>,
-    /// Those of them that are to be tried now.
+    /// The missing ones that the thread tries next.
     next: BTreeSet<u64>,
     /// Those whose copies are to be removed.
     bad: BTreeSet<u64>,
@@ -127,8 +127,11 @@ impl Shared {
         state.now = None;
         if copied.is_ok() {
             state.missing.remove(&step);
+            // The store is there, perhaps again: now the others can be copied too.
+            state.next = state.missing.keys().copied().collect();
         } else if state.missing.contains_key(&step) {
-            // If the store cannot be reached, the others would only wait for it too, one after the other.
+            // If the store cannot be reached, the others would only wait for it too, one after the other. The
+            // newest one is worth it.
             let newest = state.missing.keys().next_back().copied();
             state.next.retain(|step| Some(*step) == newest);
         } else {

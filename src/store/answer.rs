@@ -35,39 +35,39 @@ impl Answer {
 
     /// The error for a request that failed.
     pub(super) fn failed(&self, what: &'static str, name: &str, error: object_store::Error) -> Error {
-        use object_store::Error as Told;
         let (url, text) = (self.url_of(name), error.to_string());
         let cure = self.cloud.credentials();
         let status = status(&text);
         let transport = successors(error.source(), |&error| error.source())
             .find_map(|error| Some(error.downcast_ref::<HttpError>()?.kind()));
         let asks_machine = ["169.254.", "metadata.google.internal"].iter().any(|at| text.contains(at));
-        let source = |error| Problem::because(words(&text), error);
-        match error {
-            _ if asks_machine => StoreError::NoCredentials { what, url, cure, source: source(error) },
-            Told::NotFound { .. } => StoreError::Missing { what, url, source: source(error) },
-            Told::PermissionDenied { .. } | Told::Unauthenticated { .. } => {
-                StoreError::Refused { what, url, cure, source: source(error) }
+        let source = Problem::because(words(&text), error);
+        match (status, transport) {
+            _ if asks_machine => StoreError::NoCredentials { what, url, cure, source },
+            (Some(404), _) => StoreError::Missing { what, url, source },
+            (Some(401 | 403), _) => StoreError::Refused { what, url, cure, source },
+            (Some(status @ (408 | 429 | 500..)), _) => StoreError::Busy { what, url, status, source },
+            (
+                None,
+                Some(
+                    HttpErrorKind::Decode
+                    | HttpErrorKind::Interrupted
+                    | HttpErrorKind::Request
+                    | HttpErrorKind::Timeout,
+                ),
+            ) => StoreError::Cut { what, url, source },
+            (None, Some(_)) => {
+                let cure = self.cloud.endpoint();
+                StoreError::Unreachable { what, url, cure, source }
             }
-            _ => match (status, transport) {
-                (Some(status @ (408 | 429 | 500..)), _) => {
-                    StoreError::Busy { what, url, status, source: source(error) }
-                }
-                (None, Some(HttpErrorKind::Decode)) | (_, None) => {
-                    StoreError::Failed { what, url, source: source(error) }
-                }
-                (_, Some(_)) => {
-                    let cure = self.cloud.endpoint();
-                    StoreError::Unreachable { what, url, cure, source: source(error) }
-                }
-            },
+            _ => StoreError::Failed { what, url, source },
         }
         .into()
     }
 }
 
 /// The error for settings of the environment that cannot be used.
-pub(super) fn settings(cloud: Cloud, url: &str, error: object_store::Error) -> Error {
+pub(super) fn unusable(cloud: Cloud, url: &str, error: object_store::Error) -> Error {
     let source = Problem::because(words(&error.to_string()), error);
     StoreError::Settings { url: url.to_owned(), cure: cloud.credentials(), source }.into()
 }
@@ -75,7 +75,10 @@ pub(super) fn settings(cloud: Cloud, url: &str, error: object_store::Error) -> E
 impl Cloud {
     fn credentials(self) -> &'static str {
         match self {
-            Self::S3 => "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
+            Self::S3 => {
+                "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION in the environment; files in \
+                 ~/.aws are not read"
+            }
             Self::Google => "set GOOGLE_SERVICE_ACCOUNT to the file of a service account's key",
             Self::Azure => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
         }

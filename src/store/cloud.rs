@@ -15,11 +15,12 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use super::answer::{Answer, settings};
+use super::answer::{Answer, unusable};
 use super::object::Object;
 use super::place::Cloud;
-use crate::Result;
+use super::settings::Settings;
 use crate::error::StoreError;
+use crate::{Error, Result};
 
 /// How many bytes a request has at most, unless an upload had too many parts then.
 const PART: u64 = 8 << 20;
@@ -40,18 +41,21 @@ pub(super) struct Bucket {
     answer: Answer,
     /// The prefix, without slashes at its ends. It may be empty.
     root: String,
+    /// How often it reads a part again where the connection was cut.
+    again: usize,
 }
 
 impl Bucket {
-    pub(super) fn open(url: &str, place: (Cloud, &str, &str), retries: usize) -> Result<Self> {
+    pub(super) fn open(url: &str, place: (Cloud, &str, &str), settings: &Settings) -> Result<Self> {
         let (cloud, bucket, root) = place;
         // Another part of the program may have chosen already by whom connections are encrypted.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(crate::Error::io("start a runtime for", url))?;
-        let store = store(cloud, bucket, retries).map_err(|error| settings(cloud, url, error))?;
+        let runtime = runtime.map_err(Error::io("start a runtime for", url))?;
+        let store = store(cloud, bucket, settings).map_err(|error| unusable(cloud, url, error))?;
         let answer = Answer { cloud, url: url.to_owned() };
-        Ok(Self { store, runtime: Arc::new(runtime), answer, root: root.to_owned() })
+        let again = settings.again();
+        Ok(Self { store, runtime: Arc::new(runtime), answer, root: root.to_owned(), again })
     }
 
     pub(super) fn names(&self) -> Result<Vec<String>> {
@@ -139,7 +143,7 @@ impl Bucket {
     pub(super) fn download(&self, object: &Object, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let path = self.path(&object.name)?;
         let starts = stream::iter((0..object.bytes.div_ceil(PART)).map(|part| part * PART));
-        let parts = starts.map(|start| self.part(&path, object, start)).buffered(AT_ONCE);
+        let parts = starts.map(|start| self.part_again(&path, object, start)).buffered(AT_ONCE);
         self.runtime.block_on(async {
             let mut parts = std::pin::pin!(parts);
             while let Some(part) = parts.next().await {
@@ -147,6 +151,17 @@ impl Bucket {
             }
             Ok(())
         })
+    }
+
+    /// The same as [`Self::part`], again where the connection was cut.
+    async fn part_again(&self, path: &Path, object: &Object, start: u64) -> Result<Vec<u8>> {
+        for _ in 0..self.again {
+            match self.part(path, object, start).await {
+                Err(Error::Store(error)) if matches!(*error, StoreError::Cut { .. }) => {}
+                done => return done,
+            }
+        }
+        self.part(path, object, start).await
     }
 
     /// A part of an object, if it is still the same object.
@@ -205,33 +220,31 @@ fn read_part(from: &mut dyn Read, part: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A bucket, with the settings of the environment.
-fn store(cloud: Cloud, bucket: &str, retries: usize) -> object_store::Result<Arc<dyn ObjectStore>> {
+/// Opens a bucket by these settings and the environment.
+fn store(cloud: Cloud, bucket: &str, settings: &Settings) -> object_store::Result<Arc<dyn ObjectStore>> {
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(200),
-        max_backoff: Duration::from_secs(10),
-        base: 2.0,
+        max_backoff: Duration::from_secs(15),
+        base: 3.0,
     };
-    let retry = RetryConfig { backoff, max_retries: retries, ..RetryConfig::default() };
-    let timeout = ClientConfigKey::Timeout;
+    let retry = RetryConfig { backoff, max_retries: settings.retries, ..RetryConfig::default() };
+    /// The three builders have the same methods, and no trait.
+    macro_rules! build {
+        ($builder:ty, $key:ty, $with_name:ident) => {{
+            let mut builder = <$builder>::from_env();
+            for (key, value) in &settings.keys {
+                builder = builder.with_config(key.parse()?, value);
+            }
+            let timeout = <$key>::Client(ClientConfigKey::Timeout);
+            if builder.get_config_value(&timeout) == <$builder>::default().get_config_value(&timeout) {
+                builder = builder.with_config(timeout, TIMEOUT);
+            }
+            Arc::new(builder.$with_name(bucket).with_retry(retry).build()?)
+        }};
+    }
     Ok(match cloud {
-        Cloud::S3 => {
-            let (builder, key) = (AmazonS3Builder::from_env(), AmazonS3ConfigKey::Client(timeout));
-            let timeout = builder.get_config_value(&key).unwrap_or_else(|| TIMEOUT.to_owned());
-            let builder = builder.with_config(key, timeout).with_bucket_name(bucket);
-            Arc::new(builder.with_retry(retry).build()?)
-        }
-        Cloud::Google => {
-            let (builder, key) = (GoogleCloudStorageBuilder::from_env(), GoogleConfigKey::Client(timeout));
-            let timeout = builder.get_config_value(&key).unwrap_or_else(|| TIMEOUT.to_owned());
-            let builder = builder.with_config(key, timeout).with_bucket_name(bucket);
-            Arc::new(builder.with_retry(retry).build()?)
-        }
-        Cloud::Azure => {
-            let (builder, key) = (MicrosoftAzureBuilder::from_env(), AzureConfigKey::Client(timeout));
-            let timeout = builder.get_config_value(&key).unwrap_or_else(|| TIMEOUT.to_owned());
-            let builder = builder.with_config(key, timeout).with_container_name(bucket);
-            Arc::new(builder.with_retry(retry).build()?)
-        }
+        Cloud::S3 => build!(AmazonS3Builder, AmazonS3ConfigKey, with_bucket_name),
+        Cloud::Google => build!(GoogleCloudStorageBuilder, GoogleConfigKey, with_bucket_name),
+        Cloud::Azure => build!(MicrosoftAzureBuilder, AzureConfigKey, with_container_name),
     })
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::object::Object;
 use super::objects::Store;
 use super::place::{Place, parse};
+use super::settings::Settings;
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Problem, StoreError};
 use crate::whole::{self, parent, partial};
@@ -35,6 +36,7 @@ pub struct Fetching<'a> {
 /// [`Error::Store`], [`Error::Io`].
 pub fn fetch(
     place: &str,
+    settings: &Settings,
     beside: &[String],
     cache: &Path,
     tell: &mut dyn FnMut(Fetching<'_>),
@@ -42,7 +44,7 @@ pub fn fetch(
     if let Place::Folder(path) = parse(place)? {
         return Ok(path.into());
     }
-    let (store, objects, is_one) = find(place, beside)?;
+    let (store, objects, is_one) = find(place, settings, beside)?;
     let mut key = ChecksumBuilder::new();
     for object in &objects {
         key.add(key_of(&store, object).as_bytes());
@@ -74,12 +76,12 @@ pub fn fetch(
 }
 
 /// The objects at a place, with the store that has them, and whether it names one object.
-fn find(place: &str, beside: &[String]) -> Result<(Store, Vec<Object>, bool)> {
+fn find(place: &str, settings: &Settings, beside: &[String]) -> Result<(Store, Vec<Object>, bool)> {
     let url = place.trim_end_matches('/');
     if let Some((folder, name)) = url.rsplit_once('/').filter(|_| !place.ends_with('/'))
         && matches!(parse(folder), Ok(Place::Bucket { .. }))
     {
-        let store = Store::open(folder)?;
+        let store = Store::with(folder, settings)?;
         if let Some(object) = store.find(name)? {
             let mut objects = vec![object];
             for other in beside {
@@ -88,7 +90,7 @@ fn find(place: &str, beside: &[String]) -> Result<(Store, Vec<Object>, bool)> {
             return Ok((store, objects, true));
         }
     }
-    let store = Store::open(url)?;
+    let store = Store::with(url, settings)?;
     // The consoles of stores make an empty object for a folder.
     let objects: Vec<_> = store.list()?.into_iter().filter(|object| object.bytes > 0).collect();
     match objects.is_empty() {

@@ -19,8 +19,10 @@ mod folder;
 mod object;
 mod objects;
 mod place;
+mod settings;
 
 pub use fetched::{Fetching, fetch};
 pub use object::Object;
 pub use objects::Store;
 pub use place::{check, is_url};
+pub use settings::Settings;

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use super::object::Object;
 use super::place::Cloud;
+use super::settings::Settings;
 use crate::Result;
 use crate::error::StoreError;
 
@@ -11,7 +12,7 @@ use crate::error::StoreError;
 pub(super) enum Bucket {}
 
 impl Bucket {
-    pub(super) fn open(url: &str, _: (Cloud, &str, &str), _: usize) -> Result<Self> {
+    pub(super) fn open(url: &str, _: (Cloud, &str, &str), _: &Settings) -> Result<Self> {
         Err(StoreError::NoFeature { place: url.to_owned() }.into())
     }
 

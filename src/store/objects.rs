@@ -8,18 +8,18 @@ use super::cloud::Bucket;
 use super::folder::Folder;
 use super::object::Object;
 use super::place::{Place, parse};
+use super::settings::Settings;
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::StoreError;
 use crate::{Error, Result};
-
-/// How often a request is made again that a store did not answer, or that it could not do.
-const RETRIES: usize = 8;
 
 /// A place in which objects have names: a folder, or a bucket with a prefix. A name may have slashes.
 #[derive(Clone, Debug)]
 pub struct Store {
     url: String,
     kind: Kind,
+    /// How often it does something again where a connection was cut.
+    again: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -36,14 +36,14 @@ impl Store {
     /// [`StoreError`]: a place that no store can have, a program without the feature `cloud`, or settings in
     /// the environment that cannot be used.
     pub fn open(place: &str) -> Result<Self> {
-        Self::retrying(place, RETRIES)
+        Self::with(place, &Settings::default())
     }
 
-    /// As [`Store::open`]. A request is made again as often as this.
+    /// As [`Store::open`], with these settings.
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn retrying(place: &str, retries: usize) -> Result<Self> {
+    pub fn with(place: &str, settings: &Settings) -> Result<Self> {
         let url = match place.trim_end_matches('/') {
             "" => place,
             url => url,
@@ -51,10 +51,10 @@ impl Store {
         let kind = match parse(place)? {
             Place::Folder(path) => Kind::Folder(Folder::at(path)),
             Place::Bucket { cloud, bucket, path } => {
-                Kind::Bucket(Bucket::open(url, (cloud, bucket, path), retries)?)
+                Kind::Bucket(Bucket::open(url, (cloud, bucket, path), settings)?)
             }
         };
-        Ok(Self { url: url.to_owned(), kind })
+        Ok(Self { url: url.to_owned(), kind, again: settings.again() })
     }
 
     /// Where it is.
@@ -72,10 +72,10 @@ impl Store {
     /// # Errors
     /// [`Error::Store`], [`Error::Io`].
     pub fn names(&self) -> Result<Vec<String>> {
-        match &self.kind {
+        self.again(|| match &self.kind {
             Kind::Folder(folder) => folder.names(),
             Kind::Bucket(bucket) => bucket.names(),
-        }
+        })
     }
 
     /// All objects in it, sorted by their names.
@@ -83,10 +83,10 @@ impl Store {
     /// # Errors
     /// [`Error::Store`], [`Error::Io`].
     pub fn list(&self) -> Result<Vec<Object>> {
-        let mut objects = match &self.kind {
-            Kind::Folder(folder) => folder.list()?,
-            Kind::Bucket(bucket) => bucket.list()?,
-        };
+        let mut objects = self.again(|| match &self.kind {
+            Kind::Folder(folder) => folder.list(),
+            Kind::Bucket(bucket) => bucket.list(),
+        })?;
         objects.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(objects)
     }
@@ -107,10 +107,10 @@ impl Store {
     /// # Errors
     /// [`Error::Store`], [`Error::Io`].
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        match &self.kind {
+        self.again(|| match &self.kind {
             Kind::Folder(folder) => folder.read(name),
             Kind::Bucket(bucket) => bucket.read(name),
-        }
+        })
     }
 
     /// Writes a small object. It replaces one of the same name.
@@ -118,7 +118,7 @@ impl Store {
     /// # Errors
     /// [`Error::Store`], [`Error::Io`].
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.write(name, bytes.len() as u64, &mut &*bytes)
+        self.again(|| self.write(name, bytes.len() as u64, &mut &*bytes))
     }
 
     /// Writes a file as an object, a large one in parts, and sees that the store then has all of it. Returns
@@ -127,15 +127,29 @@ impl Store {
     /// # Errors
     /// [`Error::Store`], [`Error::Io`].
     pub fn upload(&self, name: &str, path: &Path) -> Result<(u64, Checksum)> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
-        let bytes = file.metadata().map_err(Error::io("read", path))?.len();
-        let mut summed = Summed { file, sum: ChecksumBuilder::new(), bytes: 0 };
-        self.write(name, bytes, &mut summed)?;
+        let (bytes, summed) = self.again(|| {
+            let file = File::open(path).map_err(Error::io("open", path))?;
+            let bytes = file.metadata().map_err(Error::io("read", path))?.len();
+            let mut summed = Summed { file, sum: ChecksumBuilder::new(), bytes: 0 };
+            self.write(name, bytes, &mut summed)?;
+            Ok((bytes, summed))
+        })?;
         let found = self.find(name)?.map_or(0, |object| object.bytes);
         match found == bytes && summed.bytes == bytes {
             true => Ok((bytes, summed.sum.checksum())),
             false => Err(StoreError::Length { url: self.url_of(name), expected: bytes, found }.into()),
         }
+    }
+
+    /// Does something again where a connection was cut.
+    fn again<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..self.again {
+            match act() {
+                Err(Error::Store(error)) if matches!(*error, StoreError::Cut { .. }) => {}
+                done => return done,
+            }
+        }
+        act()
     }
 
     fn write(&self, name: &str, bytes: u64, from: &mut dyn Read) -> Result<()> {

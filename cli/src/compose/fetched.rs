@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::config::{Config, Data, DataKind};
-use crate::error::Result;
-use pipewright::store::{Fetching, fetch, is_url};
+use crate::error::{Error, Result};
+use pipewright::store::{Fetching, Settings, fetch, is_url};
 
 /// The config with files of this machine in place of the URLs of its data. They are fetched, unless they are
 /// here already.
@@ -14,27 +14,46 @@ pub(super) fn local<'a>(config: &'a Config, tell: &mut dyn FnMut(Fetching<'_>)) 
     if !all().any(|data| paths(data).any(|path| is_url(path))) {
         return Ok(Cow::Borrowed(config));
     }
-    let folder = pipewright::stages::devices::cache_folder().ok_or_else(|| {
-        config.refuse("data.path", "no folder to keep what is fetched: set HOME or XDG_CACHE_HOME")
-    })?;
-    let folder = folder.join("fetched");
     let mut config = config.clone();
-    bring(&mut config.data, &folder, tell)?;
-    config.data.sources.iter_mut().try_for_each(|source| bring(source, &folder, tell))?;
+    bring(&mut config.data, tell)?;
+    config.data.sources.iter_mut().try_for_each(|source| bring(source, tell))?;
     Ok(Cow::Owned(config))
+}
+
+/// These paths, with files of this machine in place of URLs.
+///
+/// # Errors
+/// When something cannot be fetched.
+pub fn here(paths: &[PathBuf], tell: &mut dyn FnMut(Fetching<'_>)) -> Result<Vec<PathBuf>> {
+    let fetched = |path: &PathBuf| match is_url(path) {
+        true => one(path, &|_| Vec::new(), tell),
+        false => Ok(path.clone()),
+    };
+    paths.iter().map(fetched).collect()
+}
+
+/// What is at a URL. `beside`: the names of the files that belong to one of this name.
+fn one(
+    path: &Path,
+    beside: &dyn Fn(&str) -> Vec<String>,
+    tell: &mut dyn FnMut(Fetching<'_>),
+) -> Result<PathBuf> {
+    let folder = pipewright::stages::devices::cache_folder()
+        .ok_or_else(|| Error::refused("no folder to keep what is fetched: set HOME or XDG_CACHE_HOME"))?;
+    let place = path.to_string_lossy();
+    let name = place.rsplit('/').next().unwrap_or_default();
+    Ok(fetch(&place, &Settings::default(), &beside(name), &folder.join("fetched"), tell)?)
 }
 
 fn paths(data: &Data) -> impl Iterator<Item = &PathBuf> {
     data.path.0.iter().chain(&data.validation_path.0).chain(&data.labels)
 }
 
-fn bring(data: &mut Data, folder: &Path, tell: &mut dyn FnMut(Fetching<'_>)) -> Result<()> {
+fn bring(data: &mut Data, tell: &mut dyn FnMut(Fetching<'_>)) -> Result<()> {
     let kind = data.kind;
     let paths = data.path.0.iter_mut().chain(&mut data.validation_path.0).chain(&mut data.labels);
     for path in paths.filter(|path| is_url(path)) {
-        let place = path.to_string_lossy().into_owned();
-        let name = place.rsplit('/').next().unwrap_or_default();
-        *path = fetch(&place, &beside(kind, name), folder, tell)?;
+        *path = one(path, &|name| beside(kind, name), tell)?;
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ pub use costs::{
 pub use data::{HeldOut, TrainingData, Work, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 
+pub use fetched::here;
 pub use memory::{estimated_costs, memory};
 pub use mixed::unread;
 pub use model::{adapted, adapters, architecture, frozen_model, model, quantised_base, stages, weights};

@@ -10,10 +10,10 @@ use crate::store::Fetching;
 use crate::{Error, Result};
 
 impl RunDir {
-    /// Brings a copy of a checkpoint into the directory, as one of its checkpoints. A run that is resumed then
-    /// continues from it. If the directory has a checkpoint after as many steps, or after more, nothing is
-    /// fetched. The directory is made, if it does not exist. Returns whether something was fetched. `tell` hears
-    /// how far this is.
+    /// Brings a copy of a checkpoint into the directory, as one of its checkpoints. A run that is resumed
+    /// then continues from it. If the directory has a checkpoint after as many steps, or after more, nothing
+    /// is fetched. The directory is made, if it does not exist. Returns whether something was fetched. `tell`
+    /// hears how far this is.
     ///
     /// # Errors
     /// [`Error::Run`] when a process trains there, or when what is there is not a run; whatever
@@ -38,7 +38,8 @@ impl RunDir {
         Ok(true)
     }
 
-    /// Whether a checkpoint may be put there: nothing is there, or what an earlier fetch left that was killed.
+    /// Whether a checkpoint may be put there: nothing is there, or what an earlier fetch left that was
+    /// killed.
     fn may_begin(&self) -> Result<bool> {
         if self.is_free()? {
             return Ok(true);

@@ -95,8 +95,8 @@ impl Args {
         self.resume.is_some()
     }
 
-    /// The config, and the place of the copies from which the run continues. What follows `--resume` is one of
-    /// the two: only a place is a URL.
+    /// The config, and the place of the copies from which the run continues. What follows `--resume` is one
+    /// of the two: only a place is a URL.
     fn config_and_copies(&self) -> Result<(Option<&Path>, Option<&str>)> {
         let config = self.config.as_deref();
         let Some(given) = self.resume.as_deref().filter(|given| !given.is_empty()) else {
