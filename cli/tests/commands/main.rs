@@ -35,6 +35,7 @@ mod samples;
 mod schedules;
 mod serve;
 mod stacks;
+mod stores;
 mod talk;
 mod tokenize;
 mod trace;
