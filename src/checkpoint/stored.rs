@@ -155,7 +155,8 @@ impl Stored {
         folder::check_named(place, self.step())?;
         let partial = Partial::begin(place)?;
         let url = self.url();
-        let (mut bytes, all) = (0, self.manifest.files.values().map(|entry| entry.bytes).sum());
+        let sizes = self.manifest.files.values().map(|entry| entry.bytes);
+        let (mut bytes, all) = (0, sizes.fold(0, u64::saturating_add));
         for name in self.manifest.files.keys() {
             let path = partial.path.join(name);
             let mut file = File::create(&path).map_err(Error::io("create", &path))?;

@@ -66,7 +66,9 @@ impl Screen {
                     counted(*step, "step")
                 ));
             }
-            Event::NotCopied { step, url, error } => self.complain(&not_copied(*step, url, error)),
+            Event::NotCopied { step, url, error } => {
+                self.complain(&format!("warning: {}", not_copied(*step, url, error)));
+            }
             // Stalls are shown when they happen.
             Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}
             Event::Predicted(predicted) => {
@@ -135,7 +137,7 @@ impl Screen {
 pub(super) fn not_copied(step: u64, url: &str, error: &Error) -> String {
     let step = counted(step, "step");
     format!(
-        "warning: the checkpoint after {step} could not be copied to {url}: {error}; it is tried again \
+        "the checkpoint after {step} could not be copied to {url}: {error}; it is tried again \
          with the next checkpoint, if one follows"
     )
 }
