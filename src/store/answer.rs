@@ -41,7 +41,13 @@ impl Answer {
         let transport = successors(error.source(), |&error| error.source())
             .find_map(|error| Some(error.downcast_ref::<HttpError>()?.kind()));
         let asks_machine = ["169.254.", "metadata.google.internal"].iter().any(|at| text.contains(at));
-        let source = Problem::because(words(&text), error);
+        // What the network says is innermost.
+        let innermost = successors(error.source(), |&error| error.source()).last();
+        let said = match (transport, innermost) {
+            (Some(_), Some(innermost)) => innermost.to_string(),
+            _ => text,
+        };
+        let source = Problem::because(words(&said), error);
         match (status, transport) {
             _ if asks_machine => StoreError::NoCredentials { what, url, cure, source },
             (Some(404), _) => StoreError::Missing { what, url, source },

@@ -92,7 +92,7 @@ impl Place {
         RunDir::at(self.at("run"))
     }
 
-    /// A checkpoint after so many steps of a model with this seed.
+    /// Trains a model of this width and this seed for some steps, and saves it.
     fn checkpoint(&self, (width, seed): (usize, u64), steps: u64) -> PathBuf {
         let folder = self.at(&format!("seed-{seed}")).join(format!("step-{steps:08}"));
         let mut pipeline = pipeline_of(width, seed, u64::MAX);

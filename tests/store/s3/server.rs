@@ -1,4 +1,4 @@
-//! The server: one that `PIPEWRIGHT_S3` names, such as `http://127.0.0.1:5000`, or that of moto, which is
+//! The server. `PIPEWRIGHT_S3` may name one, such as `http://127.0.0.1:5000`. Without it, the one of moto is
 //! started here.
 
 use std::env;
