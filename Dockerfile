@@ -4,10 +4,12 @@ ARG BASE=debian:trixie-slim
 FROM rust:1-trixie AS build
 WORKDIR /source
 COPY . .
-RUN cargo build --release --locked --package pipewright-cli --features parquet,tls
+RUN cargo build --release --locked --package pipewright-cli --features cloud,parquet,tls
 
 FROM ${BASE}
 COPY --from=build /source/target/release/pipewright /usr/local/bin/pipewright
 COPY --from=build /source/examples /examples
+# Object stores are asked by https.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 WORKDIR /work
 ENTRYPOINT ["pipewright"]

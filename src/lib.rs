@@ -44,6 +44,7 @@
 //! | write a schedule, and have it checked | [`schedule`] |
 //! | know what a step will take, before it runs | [`plan`] |
 //! | draw a step, planned or measured | [`draw`] |
+//! | copy checkpoints to an object store | [`store::Store`], [`run::Run::copy_to`] |
 //! | read a checkpoint without a pipeline | [`checkpoint::Checkpoint`] |
 //! | train in several processes | [`fabric::World`] |
 //! | connect processes by another network | [`fabric::line`] |
@@ -55,9 +56,9 @@
 //!
 //! Below are the packages `pipewright-schedule` ([`schedule`], [`plan`], [`groups`], [`id`], [`checksum`])
 //! and `pipewright-stages` ([`stages`]). The modules above are layers, and nothing imports upward. Lowest
-//! first: [`mesh`], [`tokenizer`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and [`checkpoint`]; the
-//! worker; the actor; [`pipeline`]; [`run`]. Above is the package `pipewright-cli`: the command,
-//! and its configs.
+//! first: [`mesh`], [`tokenizer`], [`store`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and
+//! [`checkpoint`]; the worker; the actor; [`pipeline`]; [`run`]. Above is the package `pipewright-cli`: the
+//! command, and its configs.
 
 mod actor;
 pub mod checkpoint;
@@ -72,6 +73,7 @@ pub mod pipeline;
 pub mod pretrained;
 pub mod run;
 pub mod situation;
+pub mod store;
 #[doc(hidden)]
 pub mod system;
 pub mod tokenizer;

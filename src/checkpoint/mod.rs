@@ -13,6 +13,10 @@
 //! writer holds the folder's lock. A folder that holds anything but a checkpoint is never replaced, and never
 //! removed.
 //!
+//! A store of objects can have copies of checkpoints ([`Stored`], [`copy_to`]): `step-00000100.json` is the
+//! manifest of a copy, and is written last. The names of its objects contain the checksum of `state.json`. So
+//! two checkpoints never share an object.
+//!
 //! While a pipeline trains on, its ranks' tensors are copied ([`Copies`]), and a thread writes the copies
 //! ([`Writing`]).
 //!
@@ -27,6 +31,7 @@ mod layout;
 mod lock;
 mod read;
 mod state;
+mod stored;
 mod verify;
 mod write;
 mod writing;
@@ -36,6 +41,8 @@ pub use folder::{named_step, remove, tidy};
 pub use kept::{Kept, checksum};
 pub use layout::TensorInfo;
 pub use read::Checkpoint;
+pub(crate) use stored::newest_step;
+pub use stored::{Stored, copy_to, remove_copy};
 pub use verify::Verified;
 pub use write::{Draft, Writer, Written};
 pub use writing::Writing;

@@ -46,10 +46,7 @@ pub(super) struct FileChecksums {
 impl State {
     /// The file's text. Its last line is the checksum of all the lines before.
     pub(super) fn to_text(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("numbers and text always serialise");
-        text.truncate(text.len() - "\n}".len());
-        let checksum = Checksum::of(text.as_bytes());
-        text + &seal(checksum)
+        sealed(self)
     }
 
     /// Reads the file's text and checks it against its checksum.
@@ -80,13 +77,21 @@ impl State {
     }
 }
 
+/// A text of JSON. Its last line is the checksum of all the lines before.
+pub(super) fn sealed(description: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(description).expect("numbers and text always serialise");
+    text.truncate(text.len() - "\n}".len());
+    let checksum = Checksum::of(text.as_bytes());
+    text + &seal(checksum)
+}
+
 /// The last lines of the file.
 fn seal(checksum: Checksum) -> String {
     format!("{SEAL}{checksum}\"\n}}\n")
 }
 
 /// Whether the text ends with a checksum. Refuses the text if its checksum differs.
-fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
+pub(super) fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
     let length = seal(Checksum::of(&[])).len();
     let (text, end) = bytes.split_at(bytes.len().saturating_sub(length));
     let written = end

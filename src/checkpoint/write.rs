@@ -50,9 +50,17 @@ pub struct Writer<'a> {
 
 /// The hidden folder in which a checkpoint is written. Dropping it removes what is left there.
 #[derive(Debug)]
-struct Partial {
-    path: PathBuf,
+pub(super) struct Partial {
+    pub(super) path: PathBuf,
     lock: Lock,
+}
+
+impl Partial {
+    /// Makes the folder in which the checkpoint at `place` is written.
+    pub(super) fn begin(place: &Path) -> Result<Self> {
+        let lock = folder::begin(place)?;
+        Ok(Self { path: beside(place, PARTIAL), lock })
+    }
 }
 
 impl Drop for Partial {
@@ -118,10 +126,8 @@ impl Draft {
     /// another program is saving to the same place. [`Error::Io`] when the folder or its files cannot be
     /// made.
     pub fn create(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<Self> {
-        let lock = folder::begin(place)?;
+        let partial = Partial::begin(place)?;
         let draft = Self::lay_out(place, parameters, optimizer);
-        let path = draft.folder.clone();
-        let partial = Partial { path, lock };
         draft.model.create()?;
         draft.optimizer.create()?;
         Ok(Self { partial: Some(partial), ..draft })

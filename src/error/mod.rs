@@ -10,6 +10,7 @@ mod not_finite;
 mod pretrained;
 mod restart;
 mod run;
+mod store;
 
 pub use call::{CallError, EndsNow, WaitingRank};
 pub use checkpoint::{CheckpointError, KnownData};
@@ -23,6 +24,7 @@ pub use pipewright_schedule::error::{CostOf, MeshError, Problem, ScheduleError, 
 pub use pretrained::download;
 pub use restart::RestartError;
 pub use run::{Holder, RunError};
+pub use store::StoreError;
 
 use std::any::Any;
 use std::fmt;
@@ -128,6 +130,9 @@ pub enum Error {
     /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),
+    /// A store of objects that cannot be used. The error names the object.
+    #[error(transparent)]
+    Store(Box<StoreError>),
     /// The operating system refused something. The error says what, for which file.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
@@ -179,6 +184,7 @@ parts! {
     Run(RunError),
     Data(DataError),
     Checkpoint(CheckpointError),
+    Store(StoreError),
 }
 
 /// Errors with a variant for failures that are told in words only.
@@ -308,8 +314,10 @@ impl Error {
 
     /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
     pub fn is_refusal(&self) -> bool {
-        if let Self::Fabric(error) = self {
-            return !matches!(**error, FabricError::Failed(_));
+        match self {
+            Self::Fabric(error) => return !matches!(**error, FabricError::Failed(_)),
+            Self::Store(error) => return !matches!(**error, StoreError::NotCopied { .. }),
+            _ => {}
         }
         matches!(
             self,

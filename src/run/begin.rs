@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pipewright_stages::Stage;
 use pipewright_stages::units::counted;
 
+use super::copying::Copying;
 use super::directory::claim::Claim;
 use super::directory::folder::About;
 use super::directory::trace::Tracer;
@@ -18,8 +19,8 @@ use super::session::Session;
 use super::settings::Run;
 use super::stalls::Stalls;
 use super::validation::{BestSoFar, Validation};
-use crate::checkpoint::Checkpoint;
-use crate::error::{CheckpointError, RunError};
+use crate::checkpoint::{self, Checkpoint};
+use crate::error::{CheckpointError, RunError, StoreError};
 use crate::pipeline::Pipeline;
 use crate::{Error, Result};
 
@@ -33,6 +34,7 @@ struct Begun {
     tracer: Option<Tracer>,
     /// In the process that leads.
     writer: Option<Writer>,
+    copying: Option<Copying>,
 }
 
 impl Run {
@@ -64,6 +66,7 @@ impl Run {
         let rejoining = Rejoining::new(begun.in_common, begun.best.clone());
         let mut session = self.session(pipeline, begun.writer, rejoining);
         (session.best, session.tracer, session.notes) = (begun.best, begun.tracer, begun.notes);
+        session.copying = begun.copying;
         session.note_beginning(begun.resumed);
         Ok(session)
     }
@@ -75,6 +78,7 @@ impl Run {
         let claim = self.take_claim(pipeline)?;
         let resumed = claim.from().is_some();
         let mut notes = self.check_data(&claim, pipeline)?;
+        let copying = agree(pipeline, self.copying(&claim, pipeline.process() == 0))?;
         if resumed && !self.dir.is_run() {
             notes.push(
                 "there was no run.json: it is written anew, and no best checkpoint is known".to_owned(),
@@ -99,7 +103,7 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
-        Ok(Begun { in_common, resumed, notes, best, tracer, writer })
+        Ok(Begun { in_common, resumed, notes, best, tracer, writer, copying })
     }
 
     /// Takes the place of a process that was lost: what the run is at, the others know.
@@ -156,8 +160,29 @@ impl Run {
             tracer: None,
             traced: None,
             notes: Vec::new(),
+            copies: self.copy_to.is_some(),
+            copying: None,
             rejoining,
         }
+    }
+
+    /// Looks into the store for copies, in the process that leads, and copies the checkpoint from which the
+    /// run continues, if it is not there.
+    fn copying(&self, claim: &Claim, leads: bool) -> Result<Option<Copying>> {
+        let Some(store) = self.copy_to.as_ref().filter(|_| leads) else {
+            return Ok(None);
+        };
+        let newest = checkpoint::newest_step(store)?;
+        if let (None, Some(step)) = (claim.from(), newest) {
+            return Err(StoreError::Occupied { url: store.url().to_owned(), step }.into());
+        }
+        let copying = Copying::start(store.clone())?;
+        if let Some((step, folder)) =
+            claim.from().and_then(|from| Some((checkpoint::named_step(from)?, from)))
+        {
+            copying.add(step, folder.to_owned());
+        }
+        Ok(Some(copying))
     }
 
     /// Refuses impossible settings, and settings that differ between processes. Returns what must be equal in
@@ -300,6 +325,10 @@ impl Run {
             ("whether checkpoints are written while steps run", self.save_beside.to_string()),
             ("how many checkpoints are kept", self.keep.to_string()),
             ("the steps between checkpoints that are kept for ever", self.keep_every.to_string()),
+            (
+                "where checkpoints are copied to",
+                self.copy_to.as_ref().map_or_else(none, |to| to.url().to_owned()),
+            ),
             ("the micro-batches of a validation", validation.map_or_else(none, Validation::sizes)),
             ("the steps between validations", number(validation.map(|validation| validation.every))),
             ("the data of the validation", data.unwrap_or("none").to_owned()),

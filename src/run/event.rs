@@ -56,6 +56,25 @@ pub enum Event<'a> {
         /// The steps done when the checkpoint before was due.
         earlier: u64,
     },
+    /// A checkpoint was copied to the store of [`Run::copy_to`](super::Run::copy_to). Only the process that
+    /// leads tells it.
+    Copied {
+        /// The steps done when the checkpoint was due.
+        step: u64,
+        /// Where the copy is.
+        url: &'a str,
+        /// The seconds that it took. Steps were done meanwhile.
+        seconds: f64,
+    },
+    /// A checkpoint could not be copied to the store. Only the process that leads tells it.
+    NotCopied {
+        /// The steps done when the checkpoint was due.
+        step: u64,
+        /// Where the copy should be.
+        url: &'a str,
+        /// Why it is not.
+        error: &'a Error,
+    },
     /// The predicted time of a step, from the passes of the first steps.
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.

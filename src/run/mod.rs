@@ -52,6 +52,7 @@
 mod bar;
 mod begin;
 mod choice;
+mod copying;
 mod directory;
 mod event;
 mod forecast;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::bar::Bar;
 use super::event::Event;
 use super::samples::Sample;
+use crate::Error;
 use crate::pipeline::{StepReport, score};
 use crate::stages::units::counted;
 
@@ -58,6 +59,15 @@ impl Screen {
             }
             Event::Sample(Sample { step, prompt, text }) => {
                 self.say(&format!("sample after {}: {prompt:?} {text:?}", counted(*step, "step")));
+            }
+            Event::Copied { step, url, seconds } => {
+                self.say(&format!(
+                    "copied the checkpoint after {} to {url} in {seconds:.1} s",
+                    counted(*step, "step")
+                ));
+            }
+            Event::NotCopied { step, url, error } => {
+                self.complain(&format!("warning: {}", not_copied(*step, url, error)));
             }
             // Stalls are shown when they happen.
             Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}
@@ -121,6 +131,15 @@ impl Screen {
             bar.clear();
         }
     }
+}
+
+/// Tells that a checkpoint could not be copied.
+pub(super) fn not_copied(step: u64, url: &str, error: &Error) -> String {
+    let step = counted(step, "step");
+    format!(
+        "the checkpoint after {step} could not be copied to {url}: {error}; it is tried again \
+         with the next checkpoint, if one follows"
+    )
 }
 
 /// Prints to standard output. If nobody can read it, the run continues.

@@ -1,15 +1,20 @@
 //! When a run saves, and what it does when a checkpoint is on the disk.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pipewright_stages::Stage;
 
+use super::copying::Told;
 use super::directory::writer::Writer;
 use super::event::{Event, Task};
+use super::progress::not_copied;
 use super::saving::{OnItsWay, is_due};
 use super::session::Session;
 use crate::{Error, Result};
+
+/// How long a wait for copies is, before it looks whether the run should end at once.
+const COPIES: Duration = Duration::from_millis(200);
 
 impl<S: Stage> Session<'_, S> {
     /// Saves after this step, if that is due. `best`: the validation has just given the lowest loss.
@@ -101,8 +106,57 @@ impl<S: Stage> Session<'_, S> {
         self.write(Task::Files, Writer::restore);
     }
 
+    /// Tells what became of copies in the store.
+    fn tell_copies(&mut self) {
+        while let Some((Told { step, result }, url)) =
+            self.copying.as_mut().and_then(|copying| Some((copying.hear()?, copying.url().to_owned())))
+        {
+            match result {
+                Ok(Some(seconds)) => self.listeners.tell(&Event::Copied { step, url: &url, seconds }),
+                Ok(None) => {}
+                Err(error) => {
+                    self.listeners.tell(&Event::NotCopied { step, url: &url, error: &error });
+                    self.note(&not_copied(step, &url, &error));
+                    if let Some(copying) = &mut self.copying {
+                        copying.keep(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// With all other processes: waits for the copies at the end of the run.
+    pub(super) fn wait_for_copies(&mut self) -> Result<()> {
+        if !self.copies {
+            return Ok(());
+        }
+        loop {
+            let busy = self.copying.as_ref().is_some_and(|copying| copying.is_busy_after(COPIES));
+            self.tell_copies();
+            let goes_on = busy && !self.interrupt.is_urgent();
+            // Short calls, so that nobody takes the wait for a stall.
+            if !self.pipeline.of_first("waiting for copies of checkpoints", Ok(goes_on))? {
+                break;
+            }
+        }
+        let last = self.done();
+        let copied = self.copying.as_mut().map_or(Ok(()), |copying| copying.check(last));
+        self.pipeline.of_first("waiting for copies of checkpoints", copied)
+    }
+
+    /// Waits for the copies when the run has failed. What is missing then was told.
+    pub(super) fn leave_copies(&mut self) {
+        while self.copying.as_ref().is_some_and(|copying| copying.is_busy_after(COPIES))
+            && !self.interrupt.is_urgent()
+        {
+            self.tell_copies();
+        }
+        self.tell_copies();
+    }
+
     /// Looks whether the checkpoint that is on its way is on the disk. Waits for no disk.
     pub(super) fn look(&mut self) -> Result<()> {
+        self.tell_copies();
         let saved = self.pipeline.saved();
         self.hear(saved)
     }
@@ -132,6 +186,9 @@ impl<S: Stage> Session<'_, S> {
         self.saving.best = best;
         let best = self.saving.best.clone();
         self.write(Task::Mark, |writer| writer.mark(Some(step), &best));
+        if let Some(copying) = &self.copying {
+            copying.add(step, self.dir.checkpoint(step));
+        }
         self.prune();
         self.write(Task::Picture, |writer| writer.draw());
         // The steps stand still for this too.
@@ -154,7 +211,11 @@ impl<S: Stage> Session<'_, S> {
         if self.writer.is_none() {
             return;
         }
-        let prune = || self.dir.prune(self.kept, self.saving.best.best, self.saving.unproven);
+        let prune = |copied| self.dir.prune(self.kept, self.saving.best.best, self.saving.unproven, copied);
+        let prune = || match &self.copying {
+            Some(copying) => copying.beside(prune),
+            None => prune(None),
+        };
         if let Err(error) = self.pipeline.during("removing old checkpoints", prune) {
             self.listeners.warn(Task::Prune, error);
         }

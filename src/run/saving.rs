@@ -79,14 +79,23 @@ impl RunDir {
         Ok(self.checkpoints()?.into_iter().rfind(is_good))
     }
 
-    /// Removes all checkpoints except those that are kept, the best, and the newest that is known to be good.
-    pub(super) fn prune(&self, kept: Retention, best: Option<Best>, unproven: u64) -> Result<()> {
+    /// Removes all checkpoints except those that are kept, the best, the newest that is known to be good, and
+    /// the one that is being copied.
+    pub(super) fn prune(
+        &self,
+        kept: Retention,
+        best: Option<Best>,
+        unproven: u64,
+        copied: Option<u64>,
+    ) -> Result<()> {
         let (all, good) = (self.checkpoints()?, self.newest_good(unproven)?);
-        let best = best.map(|best| self.checkpoint(best.step));
+        let [best, copied] =
+            [best.map(|best| best.step), copied].map(|step| step.map(|step| self.checkpoint(step)));
         all[..all.len().saturating_sub(kept.newest.max(1))]
             .iter()
             .filter(|old| {
-                Some(*old) != good.as_ref() && Some(*old) != best.as_ref() && !kept.is_for_ever(old)
+                let stay = [&good, &best, &copied].into_iter().flatten();
+                stay.into_iter().all(|one| one != *old) && !kept.is_for_ever(old)
             })
             .try_for_each(|old| checkpoint::remove(old))
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use pipewright_stages::Stage;
 
+use super::copying::Copying;
 use super::directory::folder::RunDir;
 use super::directory::metrics::MetricsLine;
 use super::directory::trace::Tracer;
@@ -41,6 +42,10 @@ pub struct Session<'p, S: Stage> {
     /// The steps done when it began or was resumed.
     pub(super) first: u64,
     pub(super) saving: Saving,
+    /// Whether checkpoints are copied to a store.
+    pub(super) copies: bool,
+    /// Only in the process that leads.
+    pub(super) copying: Option<Copying>,
     pub(super) best: BestSoFar,
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
@@ -110,6 +115,7 @@ impl<S: Stage> Session<'_, S> {
                 Err(failure) => self.rejoin(failure)?,
             }
         };
+        self.wait_for_copies()?;
         self.restore();
         let done = self.done();
         let outcome = Outcome {
@@ -323,6 +329,7 @@ impl<S: Stage> Session<'_, S> {
         let failed =
             Failed { set_aside, last: self.dir.last().ok().flatten(), last_is_bad, repeats: not_finite };
         self.listeners.tell(&Event::Failed(&failed));
+        self.leave_copies();
     }
 
     /// Sets the checkpoint after `done` steps aside, if there is an older one: its weights gave numbers that
@@ -337,6 +344,9 @@ impl<S: Stage> Session<'_, S> {
         }
         let aside = self.dir.set_aside(done)?;
         self.note(&format!("set aside {}", aside.display()));
+        if let Some(copying) = &self.copying {
+            copying.remove(done);
+        }
         let best = self.saving.forget(done).clone();
         let last = self.dir.last()?.and_then(|path| checkpoint::named_step(&path));
         self.write(Task::Mark, |writer| writer.mark(last, &best));

@@ -20,6 +20,7 @@ use crate::fabric::World;
 use crate::interrupt::Interrupt;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
+use crate::store::Store;
 
 /// A listener of a run.
 pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Next>;
@@ -39,6 +40,7 @@ pub struct Run {
     pub(super) save_beside: bool,
     pub(super) keep: usize,
     pub(super) keep_every: u64,
+    pub(super) copy_to: Option<Store>,
     pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
     pub(super) about: About,
@@ -69,6 +71,7 @@ impl Run {
             save_beside: true,
             keep: 3,
             keep_every: 0,
+            copy_to: None,
             allow_other_data: false,
             config: None,
             about: About::default(),
@@ -138,6 +141,17 @@ impl Run {
     #[must_use]
     pub fn keep_every(self, keep_every: u64) -> Self {
         Self { keep_every, ..self }
+    }
+
+    /// Copies each checkpoint to a store, while the next steps run. A copy that fails is told, and tried
+    /// again with the next checkpoint. At its end the run waits for the copies, and fails if the last one is
+    /// not there: [`StoreError::NotCopied`](crate::error::StoreError::NotCopied). A new run is refused if the
+    /// store has checkpoints already. Nothing is removed from the store, except the manifest of a checkpoint
+    /// whose weights gave numbers that are not finite. Default: no copies.
+    #[must_use]
+    pub fn copy_to(self, store: Store) -> Self {
+        let copy_to = Some(store);
+        Self { copy_to, ..self }
     }
 
     /// How many of the newest checkpoints are kept, 1 or more. Default: 3. The best one is kept too, and so

@@ -1,7 +1,9 @@
 //! What a run has written, and reads to go on: checkpoints and `run.json`.
 
-use pipewright::checkpoint::Checkpoint;
+use pipewright::checkpoint::{Checkpoint, Stored, copy_to};
+use pipewright::checksum::Checksum;
 use pipewright::run::{Resume, Run, RunDir};
+use pipewright::store::Store;
 
 use super::*;
 use crate::common::*;
@@ -59,6 +61,34 @@ fn checkpoint_models() {
 #[test]
 fn checkpoint_optimizers() {
     checkpoints("checkpoint_optimizers", "optimizer.safetensors", Some(OLD));
+}
+
+/// The manifest of a copy, with a checksum that is right: so what is behind it is read.
+#[test]
+fn checkpoint_manifests() {
+    let (folder, place) = saved();
+    let copies = folder.path().join("copies");
+    let store = Store::open(copies.to_str().expect("it is text")).expect("a folder is a store");
+    copy_to(&place, &store).expect("copied");
+    let path = copies.join("step-00000002.json");
+    let seal = |sum: Checksum| format!(",\n  \"checksum\": \"{sum}\"\n}}\n");
+    let mut manifest = contents(&path);
+    manifest.truncate(manifest.len() - seal(Checksum::of(&[])).len());
+    let fetched = folder.path().join("fetched").join("step-00000002");
+    Target {
+        name: "checkpoint_manifests",
+        seeds: vec![manifest],
+        words: "format, step, files, bytes, checksum, model.safetensors, ../../state.json",
+        inputs: 300,
+        bytes: 64 * MIB,
+        blocks: 1_000_000,
+    }
+    .fuzz(|input| {
+        write(&path, &[input, seal(Checksum::of(input)).as_bytes()].concat());
+        let Some(newest) = told(Stored::newest(&store))? else { return Ok(()) };
+        told(newest.config())?;
+        told(newest.fetch(&fetched, &mut |_| ()))
+    });
 }
 
 #[test]

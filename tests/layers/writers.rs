@@ -6,6 +6,8 @@ use crate::{read, root, rust_files};
 const WRITERS: &[(&str, &str)] = &[
     ("whole", "under another name, then renamed"),
     ("checkpoint/write", "in a folder that is renamed when it is whole"),
+    ("checkpoint/stored", "in the same folder"),
+    ("store/fetched", "under another name, then renamed, also in a folder; locks"),
     ("data", "token files under another name, then renamed; locks"),
     ("pretrained", "in a folder that the command renames when it is whole"),
     ("commands/export", "in the same folder"),

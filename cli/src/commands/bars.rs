@@ -1,15 +1,19 @@
-//! Commands that work long show how far they are: measuring costs, and encoding text.
+//! Commands that work long show how far they are: measuring costs, fetching files, and encoding text.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pipewright::data::{Encoded, Reference};
 use pipewright::stages::Device;
 
+use crate::compose::Work;
 use crate::config::Config;
 use crate::profile::{Measured, MemoryLimit};
 use crate::{Result, compose};
+use pipewright::stages::units::in_words;
+use pipewright::store::Fetching;
 
 const ENCODING: &str = "encoding  {bar:24} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
 
@@ -57,6 +61,69 @@ pub(super) fn show_reference(reference: &Reference) {
             bar.finish_and_clear();
         }
     });
+}
+
+const FETCHING: &str = "fetching  {bar:24} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+
+/// How often it is told how far fetching is, where there is no terminal.
+const TELL: Duration = Duration::from_secs(10);
+
+/// A bar on the terminal, if standard error is one, and otherwise lines. It is shown when something is
+/// fetched.
+#[derive(Debug)]
+pub(super) struct FetchingBar {
+    bar: ProgressBar,
+    /// Whether there are lines, and when the next one is due.
+    line: Option<Instant>,
+}
+
+impl FetchingBar {
+    pub(super) fn new(shown: bool) -> Self {
+        let bar = ProgressBar::new(0);
+        let lines = shown && !stderr().is_terminal();
+        if !shown || lines {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let bar = bar.with_style(ProgressStyle::with_template(FETCHING).expect("the template is fixed"));
+        Self { bar, line: lines.then(|| Instant::now() + TELL) }
+    }
+
+    pub(super) fn show(&mut self, fetching: Fetching<'_>) {
+        let Fetching { url, bytes, all, .. } = fetching;
+        self.bar.set_length(all);
+        self.bar.set_position(bytes);
+        if self.line.is_some_and(|due| Instant::now() >= due) {
+            let [bytes, all] = [bytes, all].map(|bytes| in_words(bytes as f64));
+            eprintln!("fetching {url}: {bytes} of {all}");
+            self.line = Some(Instant::now() + TELL);
+        }
+    }
+}
+
+impl Drop for FetchingBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// The bars for data that is opened.
+#[derive(Debug)]
+pub(super) struct WorkBars {
+    fetching: FetchingBar,
+    encoding: EncodingBar,
+}
+
+impl WorkBars {
+    pub(super) fn new(shown: bool) -> Self {
+        Self { fetching: FetchingBar::new(shown), encoding: EncodingBar::new(shown) }
+    }
+
+    pub(super) fn show(&mut self, work: Work<'_>) {
+        match work {
+            Work::Fetching(fetching) => self.fetching.show(fetching),
+            Work::Encoding(encoded) => self.encoding.show(encoded),
+        }
+    }
 }
 
 const MEASURING: &str = "measuring {msg}  {bar:24} {pos}/{len}";

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::bars::{EncodingBar, show_reference};
+use super::bars::{WorkBars, show_reference};
 use super::sample::spread::{Busy, Spread};
 use super::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose;
@@ -77,9 +77,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for odd in compose::odd_tokenizer(&config).map_err(Error::not_begun)? {
         eprintln!("warning: {odd}");
     }
-    let bar = EncodingBar::new(true);
-    let data = compose::held_out(&config, &mut |encoded| bar.show(encoded)).map_err(Error::not_begun)?;
-    drop(bar);
+    let mut bars = WorkBars::new(true);
+    let data = compose::held_out(&config, &mut |work| bars.show(work)).map_err(Error::not_begun)?;
+    drop(bars);
     super::warn(&data.warnings);
     if args.format == Form::Text {
         super::print(&format!("{}\n", data.summary))?;

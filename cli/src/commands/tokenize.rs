@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::bars::EncodingBar;
+use super::bars::{EncodingBar, FetchingBar};
 use super::out::{self, no_folder};
-use crate::{Error, Result};
+use crate::{Error, Result, compose};
 use pipewright::data::{Form, Recipe, TokenWriter, Width, odd_files, packed_apart};
 use pipewright::stages::units::counted;
 use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
@@ -58,16 +58,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
     check(args)?;
     let tokenizer = Tokenizer::read(&args.tokenizer).map_err(Error::not_begun)?;
     super::warn(told_of_tokenizer(&args.tokenizer)?);
+    let mut bar = FetchingBar::new(true);
+    let inputs = compose::here(&args.inputs, &mut |fetching| bar.show(fetching)).map_err(Error::not_begun)?;
+    drop(bar);
     let recipe = Recipe {
         field: args.field.clone(),
         end_of_text: args.end_of_text.clone(),
-        ..Recipe::new(Form::of(&args.inputs).map_err(refused)?)
+        ..Recipe::new(Form::of(&inputs).map_err(refused)?)
     };
-    super::warn(&odd_files(&args.inputs, recipe.form).map_err(refused)?);
+    super::warn(&odd_files(&inputs, recipe.form).map_err(refused)?);
     let width = Width::of(tokenizer.all_tokens());
     let mut writer = TokenWriter::create(&args.out, width)?;
     let bar = EncodingBar::new(true);
-    let encoded = recipe.encode(&args.inputs, &tokenizer, &mut writer, &mut |encoded| bar.show(encoded));
+    let encoded = recipe.encode(&inputs, &tokenizer, &mut writer, &mut |encoded| bar.show(encoded));
     drop(bar);
     encoded.map_err(refused)?;
     let written = writer.finish(args.megatron)?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::fetched::local;
 use super::opened::{Opened, Purpose, Training, mixture, tokens};
 use crate::config::{Config, DataKind, Paths};
 use crate::error::Result;
@@ -12,6 +13,16 @@ use pipewright::data::{
     Course, DataSource, Encoded, Form, Mixture, MixtureSource, Reference, Share, odd_files,
 };
 use pipewright::run::ValidationSource;
+use pipewright::store::Fetching;
+
+/// What takes long before data is open, and how far it is.
+#[derive(Clone, Copy, Debug)]
+pub enum Work<'a> {
+    /// Files of an object store are fetched.
+    Fetching(Fetching<'a>),
+    /// A tokenizer encodes documents.
+    Encoding(Encoded),
+}
 
 /// The data for training and for validation.
 pub struct TrainingData {
@@ -45,15 +56,17 @@ pub fn data(config: &Config) -> Result<TrainingData> {
 }
 
 /// As [`data`]. If a training goes on from a checkpoint, its data goes on too: see [`Course`]. `tell` hears
-/// how many bytes are encoded, if a tokenizer has to encode the data first.
+/// how far the work is, if files have to be fetched, or a tokenizer has to encode the data first.
 ///
 /// # Errors
 /// As [`data`].
 pub fn data_with_progress(
     config: &Config,
     from: Option<&Checkpoint>,
-    tell: &mut dyn FnMut(Encoded),
+    tell: &mut dyn FnMut(Work<'_>),
 ) -> Result<TrainingData> {
+    let config = &*local(config, &mut |fetching| tell(Work::Fetching(fetching)))?;
+    let tell: &mut dyn FnMut(Encoded) = &mut |encoded| tell(Work::Encoding(encoded));
     let course = course(config, from);
     if config.data.sources.is_empty() {
         let mut said = Said::default();
@@ -195,7 +208,9 @@ impl fmt::Debug for HeldOut {
 ///
 /// # Errors
 /// As [`data`]. Also when nothing is set aside.
-pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOut> {
+pub fn held_out(config: &Config, tell: &mut dyn FnMut(Work<'_>)) -> Result<HeldOut> {
+    let config = &*local(config, &mut |fetching| tell(Work::Fetching(fetching)))?;
+    let tell: &mut dyn FnMut(Encoded) = &mut |encoded| tell(Work::Encoding(encoded));
     let mut said = Said::default();
     let several = match config.data.validation_path.is_empty() {
         true => config.data.sources.len(),

@@ -7,6 +7,7 @@
 mod costs;
 mod data;
 mod enough_memory;
+mod fetched;
 mod held;
 mod memory;
 mod mixed;
@@ -28,9 +29,10 @@ mod writing;
 pub use costs::{
     check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits, to_measure,
 };
-pub use data::{HeldOut, TrainingData, data, data_with_progress, held_out};
+pub use data::{HeldOut, TrainingData, Work, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 
+pub use fetched::here;
 pub use memory::{estimated_costs, memory};
 pub use mixed::unread;
 pub use model::{adapted, adapters, architecture, frozen_model, model, quantised_base, stages, weights};

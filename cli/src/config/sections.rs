@@ -242,6 +242,9 @@ section! {
         ],
         /// Steps between checkpoints that are kept for ever; 0 for none.
         keep_every: u64 = 0 => [harmless],
+        /// Where each checkpoint is copied to, while steps run: `"s3://BUCKET/PATH"`, `"gs://BUCKET/PATH"`,
+        /// `"az://CONTAINER/PATH"`, or a folder. The cloud needs the feature `cloud`.
+        copy_to: Option<String> = None => [harmless, page("object-stores.md"), unset("no copies")],
         /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
         /// memory for copies is not needed.
         beside: bool = true => [harmless, page("checkpoints-written.md#written-while-the-next-steps-run")],

@@ -71,6 +71,7 @@ of_engine! {
     pipewright::error::MeshError,
     pipewright::error::RunError,
     pipewright::error::ScheduleError,
+    pipewright::error::StoreError,
     pipewright::stages::Error,
 }
 

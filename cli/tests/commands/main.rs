@@ -36,6 +36,7 @@ mod samples;
 mod schedules;
 mod serve;
 mod stacks;
+mod stores;
 mod talk;
 mod tokenize;
 mod trace;

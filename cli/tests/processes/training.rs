@@ -107,6 +107,20 @@ fn a_run_goes_on_with_another_number_of_processes() {
 }
 
 #[test]
+fn several_processes_copy_their_checkpoints_once_and_go_on_from_them() {
+    let place = Place::new();
+    let plain = plain(&place);
+    let copy = ["--set", "checkpoint.copy_to=copies", "--steps", "3"];
+    let first = all_done(place.several(2, &copy));
+    has(&first.stdout, &["copied the checkpoint after 2 steps", "copied the checkpoint after 3 steps"]);
+    let url = format!("file://{}", place.path("copies").display());
+    let resume = ["--resume", &url, "--run-dir", "other", "--weights-hash"];
+    let second = all_done(place.several(2, &resume));
+    has(&second.stdout, &["fetched   file://", "resumed after 3 steps"]);
+    assert_eq!(second.hash(), plain);
+}
+
+#[test]
 fn the_address_can_stand_in_the_config() {
     let place = Place::new();
     let address = format!("launch.address={}", worlds::free_address());

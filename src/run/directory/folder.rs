@@ -17,7 +17,7 @@ use crate::system::sync_folder;
 use crate::whole::{self, partial};
 use crate::{Error, Result};
 
-const CHECKPOINTS: &str = "checkpoints";
+pub(super) const CHECKPOINTS: &str = "checkpoints";
 const MARK: &str = "run.json";
 const FORMAT: u32 = 1;
 

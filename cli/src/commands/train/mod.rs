@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::Failure;
-use super::bars::{EncodingBar, show_reference};
+use super::bars::{FetchingBar, WorkBars, show_reference};
 use super::cuda_env;
 use super::memory;
 use super::processes::{self, Role};
 use super::stalls::ShowsStalls;
-use crate::Result;
 use crate::compose::{self, RanksHere, TrainingData};
 use crate::config::Config;
+use crate::{Error, Result};
 use interruption::{INTERRUPTED, Interruption};
 use introduction::Introduction;
-use pipewright::checkpoint::Checkpoint;
-use pipewright::error::RunError;
+use pipewright::checkpoint::{Checkpoint, Stored};
+use pipewright::error::{RunError, StoreError};
 use pipewright::fabric::World;
 use pipewright::pipeline::Pipeline;
 use pipewright::plan::RankMemory;
@@ -32,6 +32,7 @@ use pipewright::run::{
     Ended, Forecast, Outcome, Progress, Resume, Run, RunDir, Validation, before_ranks, explain_on_signal,
 };
 use pipewright::stages::{RecomputedStage, Sequential};
+use pipewright::store::{Store, is_url};
 use samples::samples;
 
 /// Train the model of a config, cut into pipeline stages.
@@ -55,6 +56,7 @@ Examples:
   pipewright train --steps 20 --trace --run-dir runs/traced
   pipewright train --steps 100 --set pipeline.stages=4 --run-dir runs/four
   pipewright train --resume --set pipeline.stages=2 --run-dir runs/four
+  pipewright train --resume s3://bucket/runs/four --run-dir runs/four
   pipewright train my.toml --set optimizer.learning_rate=1e-3
   PIPEWRIGHT_TRAIN__STEPS=200 pipewright train my.toml --run-dir runs/trial")]
 pub(super) struct Args {
@@ -63,9 +65,10 @@ pub(super) struct Args {
     /// Set a key of the config; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     sets: Vec<String>,
-    /// Continue the run from its newest checkpoint, on as many stages as the config says now
-    #[arg(long)]
-    resume: bool,
+    /// Continue the run from its newest checkpoint, on as many stages as the config says now; with a PLACE of
+    /// copies, such as s3://bucket/runs/a, first fetch the newest one from there, if the run has none as new
+    #[arg(long, value_name = "PLACE", num_args = 0..=1, default_missing_value = "")]
+    resume: Option<String>,
     /// With --resume: continue even if the data has changed; the run's history records it
     #[arg(long, requires = "resume")]
     allow_other_data: bool,
@@ -88,12 +91,33 @@ pub(super) struct Args {
 }
 
 impl Args {
+    fn resumes(&self) -> bool {
+        self.resume.is_some()
+    }
+
+    /// The config, and the place of the copies from which the run continues. What follows `--resume` is one
+    /// of the two: only a place is a URL.
+    fn config_and_copies(&self) -> Result<(Option<&Path>, Option<&str>)> {
+        let config = self.config.as_deref();
+        let Some(given) = self.resume.as_deref().filter(|given| !given.is_empty()) else {
+            return Ok((config, None));
+        };
+        match (is_url(Path::new(given)), config) {
+            (true, _) => Ok((config, Some(given))),
+            (false, None) => Ok((Some(Path::new(given)), None)),
+            (false, Some(_)) => Err(Error::refused(format!(
+                "--resume {given}: this is neither a place of copies, such as s3://bucket/runs/a or \
+                 file:///copies/a, nor the only config"
+            ))),
+        }
+    }
+
     /// The options that must be equal in all processes of a run.
     fn in_common(&self) -> String {
         let Self { resume, allow_other_data, steps, run_dir, trace, .. } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
-            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n\
+            "--resume {resume:?}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n\
              --trace {}\n",
             number(steps),
             run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
@@ -147,7 +171,7 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
 
 /// Waits beside a run.
 fn stand_by(args: &Args) -> Result<ExitCode> {
-    let (config, _) = choose(args, Role::Other)?;
+    let Chosen { config, .. } = choose(args, Role::Other)?;
     let program = processes::program(&config, &compose::plan(&config)?, &args.in_common())?;
     spare::wait(&config, &program)
 }
@@ -183,7 +207,7 @@ struct Prepared {
 
 /// Everything until the run directory is made.
 fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepared> {
-    let (config, run) = choose(args, role)?;
+    let Chosen { config, run, dir, copy } = choose(args, role)?;
     cuda_env::enter_for(&config);
     let samples = samples(&config, role)?;
     for odd in compose::odd_tokenizer(&config)?.iter().filter(|_| role.leads()) {
@@ -209,7 +233,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     let (world, fabric) = processes::join(&config, &plan, &args.in_common(), interruption.interrupt())?;
     interruption.connected();
     // After the data, which is no longer free memory then.
-    let opened = open(run, &config, role, world.as_ref())
+    let opened = open(run, (&dir, copy.as_ref()), &config, role, world.as_ref())
         .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
     let ((data, run), world) = processes::or_tell(opened, world)?;
     if role.leads() {
@@ -275,6 +299,9 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
     if !data.validation.is_empty() && config.train.validate_every > 0 {
         run = run.validate(Validation::on_each(data.validation).every(config.train.validate_every));
     }
+    if let Some(place) = &config.checkpoint.copy_to {
+        run = run.copy_to(Store::open(place)?);
+    }
     Ok(match args.trace {
         Some(steps) => run.trace(steps),
         None => run,
@@ -282,17 +309,28 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
 }
 
 /// Opens what exists: the data, and the run to resume.
-fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<(TrainingData, Run)> {
+fn open(
+    run: Run,
+    (dir, copy): (&RunDir, Option<&Stored>),
+    config: &Config,
+    role: Role,
+    world: Option<&World>,
+) -> Result<(TrainingData, Run)> {
     let run = match world {
-        Some(_) => run.claim(world)?,
+        Some(_) => {
+            if role.leads() {
+                bring(copy, dir)?;
+            }
+            run.claim(world)?
+        }
         None => run,
     };
     if let Some(address) = config.metrics.listen.filter(|_| role.leads()) {
         metrics::serve(address)?;
     }
-    let bar = EncodingBar::new(role.leads());
+    let mut bars = WorkBars::new(role.leads());
     let from = run.newest()?;
-    let open = || compose::data_with_progress(config, from.as_ref(), &mut |encoded| bar.show(encoded));
+    let open = || compose::data_with_progress(config, from.as_ref(), &mut |work| bars.show(work));
     Ok((before_ranks("opening the data".to_owned(), open)?, run))
 }
 
@@ -304,38 +342,82 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
     }
 }
 
+/// Brings a copy of a checkpoint into the run directory, unless one as new is there.
+fn bring(copy: Option<&Stored>, dir: &RunDir) -> Result<()> {
+    let Some(copy) = copy else {
+        return Ok(());
+    };
+    let mut bar = FetchingBar::new(true);
+    let fetched = dir.fetch(copy, &mut |fetching| bar.show(fetching))?;
+    drop(bar);
+    super::print(&match fetched {
+        true => format!("fetched   {}\n", copy.url()),
+        false => format!("not fetched, since the run directory has it or a newer one: {}\n", copy.url()),
+    })
+}
+
+/// The settings of a run, its directory, and where it continues.
+struct Chosen {
+    config: Config,
+    run: Run,
+    dir: RunDir,
+    /// The copy of a checkpoint from which it continues, unless the directory has one as new.
+    copy: Option<Stored>,
+}
+
+/// The newest checkpoint at a place of copies.
+fn newest_copy(place: &str) -> Result<Stored> {
+    let store = Store::open(place)?;
+    let newest = Stored::newest(&store)?;
+    Ok(newest.ok_or_else(|| StoreError::NoCheckpoint { url: store.url().to_owned() })?)
+}
+
 /// The config, and the run in its directory. A single process claims the directory before anything else. With
 /// several processes, the first one claims it once it is connected to the others.
-fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
+fn choose(args: &Args, role: Role) -> Result<Chosen> {
+    let (given, place) = args.config_and_copies()?;
+    let copy = place.map(newest_copy).transpose()?;
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => folder.clone(),
         None => Path::new("runs").join(&config.train.name),
     };
-    let (config, folder) = match (&args.config, &args.run_dir) {
+    let (config, folder) = match (given, &args.run_dir) {
         (Some(path), _) => {
             let config = Config::load(path, &args.sets)?;
             let folder = folder(&config);
             (Some(config), folder)
         }
-        (None, Some(folder)) if args.resume => (None, folder.clone()),
+        (None, Some(folder)) if args.resumes() => (None, folder.clone()),
         (None, _) => {
-            let config = Config::built_in(&args.sets)?;
+            let config = match &copy {
+                Some(copy) => of_copy(copy, args)?,
+                None => Config::built_in(&args.sets)?,
+            };
             let folder = folder(&config);
-            (Some(config).filter(|_| !args.resume), folder)
+            (Some(config).filter(|_| !args.resumes()), folder)
         }
     };
-    let resume = if args.resume { Resume::Always } else { Resume::Never };
-    let mut run = Run::new(&folder).resume(resume);
+    let resume = if args.resumes() { Resume::Always } else { Resume::Never };
+    let (mut run, dir) = (Run::new(&folder).resume(resume), RunDir::at(folder));
     if role == Role::Alone {
+        bring(copy.as_ref(), &dir)?;
         run = run.claim(None)?;
     }
-    let saved = RunDir::at(folder).config();
-    let config = match config {
-        None => Config::load(&saved, &args.sets)?,
-        Some(config) => match std::fs::read_to_string(&saved) {
-            Ok(saved) if args.resume => config.grouped_as(&saved)?,
+    let saved = dir.config();
+    let config = match (config, &copy) {
+        (None, Some(copy)) if !saved.exists() => of_copy(copy, args)?,
+        (None, _) => Config::load(&saved, &args.sets)?,
+        (Some(config), copy) => match (std::fs::read_to_string(&saved), copy) {
+            (Ok(saved), _) if args.resumes() => config.grouped_as(&saved)?,
+            (Err(_), Some(copy)) => config.grouped_as(&copy.config()?)?,
             _ => config,
         },
     };
-    Ok((config, run))
+    Ok(Chosen { config, run, dir, copy })
+}
+
+/// The config with which a copy was saved.
+fn of_copy(copy: &Stored, args: &Args) -> Result<Config> {
+    let environment = crate::config::environment();
+    Config::parse(&copy.url(), &copy.config()?, &environment, &args.sets)
 }

@@ -2,6 +2,7 @@
 
 mod limits;
 mod pairs;
+mod places;
 
 use std::path::PathBuf;
 
@@ -63,6 +64,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     optimizer(config)?;
     lora(config)?;
     groups(config)?;
+    places::of_copies(config)?;
     train(config)?;
     launch(config)
 }
@@ -124,6 +126,7 @@ fn data(config: &Config) -> Result<()> {
     config.require(is_built_in || !data.path.0.iter().any(in_program), "data.path", || {
         format!("the only built-in data is \"{}\": give it alone, with data.kind = \"text\"", Paths::BUILT_IN)
     })?;
+    places::of_data(config)?;
     tokenizer(config)?;
     match data.validation {
         Share::Fraction(fraction) => config.require(is_below_1(fraction), "data.validation", || {
