@@ -216,7 +216,7 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
 
 /// What is measured. Times do not depend on a reference, so none is found out.
 fn subject(config: &Config, data: &TrainingData) -> Result<Subject<AnyLoss, Box<dyn Optimizer>>> {
-    data.references.iter().for_each(|reference| reference.assume_none());
+    data.assume_no_references();
     Ok(Subject {
         model: model(config)?,
         ranks: unfitted(config)?.ranks(),

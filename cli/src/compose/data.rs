@@ -40,6 +40,14 @@ pub struct TrainingData {
     pub warnings: Vec<String>,
 }
 
+impl TrainingData {
+    /// Assumes that the model gave each answer of a pair nothing before the training: to measure how long a
+    /// step takes.
+    pub fn assume_no_references(&self) {
+        self.references.iter().for_each(|reference| reference.assume_none());
+    }
+}
+
 impl fmt::Debug for TrainingData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TrainingData").field("summary", &self.summary).finish_non_exhaustive()
@@ -180,8 +188,8 @@ impl One {
 
 /// Which samples each step takes.
 fn course(config: &Config, from: Option<&Checkpoint>) -> Course {
-    let rows = if config.learns_pairs() { config.micro_batch_size() / 2 } else { config.micro_batch_size() };
-    let each = rows as u64 * u64::from(config.pipeline.micro_batches);
+    let samples = config.micro_batch_size() / config.rows_together();
+    let each = samples as u64 * u64::from(config.pipeline.micro_batches);
     let saved = from.and_then(|checkpoint| Some((checkpoint, checkpoint.data()?.samples.as_ref()?)));
     saved.map_or(Course::new(each), |(checkpoint, samples)| samples.course.go_on(checkpoint.step(), each))
 }

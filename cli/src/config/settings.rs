@@ -264,7 +264,7 @@ impl Config {
     pub fn targets(&self) -> u64 {
         let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
         match self.data.kind {
-            _ if self.learns_pairs() => rows / 2,
+            _ if self.learns_pairs() => rows / self.rows_together() as u64,
             kind if kind.has_images() => rows,
             _ => rows * self.data.seq as u64,
         }
@@ -294,6 +294,11 @@ impl Config {
             _ if is_answers => ("nats", "answer token"),
             _ => ("nats", "token"),
         }
+    }
+
+    /// How many rows belong together: both answers of a pair are in one micro-batch.
+    pub fn rows_together(&self) -> usize {
+        if self.learns_pairs() { 2 } else { 1 }
     }
 
     /// Whether it learns from pairs of answers.

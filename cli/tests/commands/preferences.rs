@@ -193,5 +193,7 @@ fn a_plan_and_measured_costs_know_pairs() {
     has(&costs, &["train.objective"]);
     let said = place.run(&["plan", "my.toml", "--set", "pipeline.costs=costs.json"]).done().stdout();
     has(&said, &["pairs/s"]);
+    let said = place.run(&["tune", "my.toml", "--ranks", "1,2", "--top", "1"]).done().stdout();
+    has(&said, &["pairs/s", "chosen: "]);
     assert!(!place.path("cache").exists() || references(&place.path("cache")).is_empty());
 }

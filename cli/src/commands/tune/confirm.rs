@@ -49,6 +49,7 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
 fn steps(found: &Found) -> Result<Vec<f64>> {
     let (config, candidate) = (&found.config, &found.candidate);
     let data = compose::data(config)?;
+    data.assume_no_references();
     let shows = ShowsStalls::new();
     let mut pipeline = compose::launch_with_listener(
         config,

@@ -89,9 +89,13 @@ impl Grid {
     /// Adds every setting on this many ranks.
     fn add_ranks(&mut self, base: &Config, ranks: u32) -> Result<()> {
         let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
+        let together = base.rows_together();
         let known = |rows: &usize| !self.search.is_of_one_size() || *rows == base.micro_batch_size();
-        let sizes: Vec<usize> =
-            (1..=batch).filter(|rows| batch.is_multiple_of(*rows)).filter(known).collect();
+        let sizes: Vec<usize> = (together..=batch)
+            .step_by(together)
+            .filter(|rows| batch.is_multiple_of(*rows))
+            .filter(known)
+            .collect();
         let mut shards: Vec<u32> = self.search.shapes.iter().map(|&[.., shards]| shards).collect();
         shards.sort_unstable();
         shards.dedup();

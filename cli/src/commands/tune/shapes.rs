@@ -113,12 +113,14 @@ pub(super) fn others(config: &Config, costs: &CostsOf) -> Result<String> {
     ))
 }
 
-/// The most micro-batches that are tried: each row of a batch alone, or what the costs are of.
+/// The most micro-batches that are tried: each row or pair of a batch alone, or what the costs are of.
 pub(super) fn most_micro_batches(config: &Config, costs: &CostsOf) -> usize {
     let micro_batches = config.pipeline.micro_batches as usize;
     match costs {
         CostsOf::File(_) => micro_batches,
-        CostsOf::Measured | CostsOf::Figures(_) => config.micro_batch_size() * micro_batches,
+        CostsOf::Measured | CostsOf::Figures(_) => {
+            config.micro_batch_size() * micro_batches / config.rows_together()
+        }
     }
 }
 
