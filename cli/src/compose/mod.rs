@@ -57,6 +57,7 @@ use crate::error::Result;
 /// such schedule, when the schedule does not fit the stages, chunks and micro-batches, or when the number of
 /// devices does not fit the ranks.
 pub fn check(config: &Config) -> Result<()> {
+    loss(config)?;
     model::cut(config, &model::estimated_counts(config)?)?;
     if !schedule::is_in_file(config) {
         places(config, schedule::unfitted(config)?.ranks())?;

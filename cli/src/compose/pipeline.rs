@@ -10,7 +10,7 @@ use pipewright::stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places_of_all, stages};
 use crate::config::{Auto, Config, LearningRateSchedule, Objective, SyncKind, WarnOfStall};
-use crate::error::Result;
+use crate::error::{Result, ValueProblem};
 use pipewright::data::IGNORED;
 use pipewright::fabric::World;
 use pipewright::pipeline::{Pipeline, StallWarning, SyncMode};
@@ -92,15 +92,19 @@ pub fn launch_with_listener(
 /// When the label smoothing rounds to 1, or to a half for preferences; or when `train.beta` rounds to 0.
 pub fn loss(config: &Config) -> Result<AnyLoss> {
     let (smoothing, groups) = (config.optimizer.label_smoothing as f32, config.shard_groups());
-    let beta = config.train.beta as f32;
+    let refuse = |key: &str, error| config.refuse(key, ValueProblem::caused(error));
+    let smoothed = |error| refuse("optimizer.label_smoothing", error);
+    let beta = |error| refuse("train.beta", error);
     let preference = match config.train.objective {
         Objective::CrossEntropy => {
-            let loss = CrossEntropy::ignoring(IGNORED).smoothed(smoothing)?.with_shard_groups(groups)?;
+            let loss = CrossEntropy::ignoring(IGNORED).smoothed(smoothing).map_err(smoothed)?;
+            let loss = loss.with_shard_groups(groups)?;
             return Ok(AnyLoss::new(if config.reads_tokens() { loss.of_tokens() } else { loss }));
         }
-        Objective::Dpo => Preference::dpo(beta)?.smoothed(smoothing)?,
-        Objective::Ipo => Preference::ipo(beta)?,
+        Objective::Dpo => Preference::dpo(config.train.beta as f32).map_err(beta)?,
+        Objective::Ipo => Preference::ipo(config.train.beta as f32).map_err(beta)?,
     };
+    let preference = preference.smoothed(smoothing).map_err(smoothed)?;
     Ok(AnyLoss::new(preference.with_shard_groups(groups)?))
 }
 

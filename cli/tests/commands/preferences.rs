@@ -168,10 +168,13 @@ fn settings_that_do_not_fit_pairs_are_refused_by_their_key() {
         (&["data.loss_on=all"], "data.loss_on: of pairs of answers only the answers count"),
         (&["data.field=text"], "data.field: pairs of answers are read from \"chosen\" and \"rejected\""),
         (&["data.kind=text"], "data.kind: pairs of answers are records"),
-        (&["optimizer.label_smoothing=0.5"], "optimizer.label_smoothing: 0.5 is no share of pairs"),
+        (
+            &["optimizer.label_smoothing=0.5"],
+            "optimizer.label_smoothing: label smoothing 0.5 is no share of wrong pairs: choose one in 0..0.5",
+        ),
         (
             &["train.objective=ipo", "optimizer.label_smoothing=0.1"],
-            "optimizer.label_smoothing: train.objective = \"ipo\" has none",
+            "optimizer.label_smoothing: IPO has no label smoothing: leave it out, or take DPO",
         ),
         (&["train.beta=0"], "train.beta: 0 is not allowed: it must be above 0"),
         (&["train.objective=kto"], "train.objective"),

@@ -1,25 +1,13 @@
 //! Checks a config that learns from pairs of answers.
 
-use crate::config::{Config, DataKind, Objective, PackingBy};
+use crate::config::{Config, DataKind, PackingBy};
 use crate::error::Result;
 use pipewright::data::LossOn;
 
 /// Refuses what does not go together with pairs of answers.
 pub(super) fn check(config: &Config) -> Result<()> {
-    let smoothing = config.optimizer.label_smoothing;
-    match config.train.objective {
-        Objective::CrossEntropy => return Ok(()),
-        Objective::Dpo => config.require(smoothing < 0.5, "optimizer.label_smoothing", || {
-            format!(
-                "{smoothing} is no share of pairs whose answers are the wrong way around: it must be from 0 \
-                 to below 0.5"
-            )
-        })?,
-        Objective::Ipo => config.require(
-            smoothing == 0.0,
-            "optimizer.label_smoothing",
-            || "train.objective = \"ipo\" has none: set it to 0, or take \"dpo\"",
-        )?,
+    if !config.learns_pairs() {
+        return Ok(());
     }
     let data = &config.data;
     config.require(
