@@ -52,8 +52,7 @@ impl Documents {
             Err(_) => make(&tokens, paths, tokenizer, recipe, tell)?,
         };
         if ends.is_empty() {
-            let path = paths.first().cloned().unwrap_or_default();
-            return Err(wrong(&path, "has no document"));
+            return Err(without_document(paths));
         }
         Ok(Self {
             corpus: corpus.called(paths),
@@ -135,8 +134,14 @@ fn make(
     }
     let mut writer = TokenWriter::create(tokens, Width::U32)?;
     recipe.encode(paths, tokenizer, &mut writer, tell)?;
-    writer.finish(true)?;
+    if writer.finish(true)?.documents.is_empty() {
+        return Err(without_document(paths));
+    }
     kept(tokens)
+}
+
+fn without_document(paths: &[PathBuf]) -> Error {
+    wrong(&paths.first().cloned().unwrap_or_default(), "has no document")
 }
 
 /// The right to make a token file. The system ends it with the process, for whatever reason.

@@ -59,10 +59,13 @@ fn an_answer_counts_and_what_stands_before_it_does_not() {
     );
     // Without a prompt, it is what both have in common.
     let texts = json!({"chosen": "Hear me speak.", "rejected": "Hear me go"});
-    assert_eq!(
-        read(&pairs(&[texts], 64, 2).unwrap(), 0),
-        both(["Hear me speak.", " speak."], ["Hear me go", " go"])
-    );
+    let with_null = json!({"prompt": null, "chosen": "Hear me speak.", "rejected": "Hear me go"});
+    for texts in [texts, with_null] {
+        assert_eq!(
+            read(&pairs(&[texts], 64, 2).unwrap(), 0),
+            both(["Hear me speak.", " speak."], ["Hear me go", " go"])
+        );
+    }
 }
 
 #[test]
@@ -153,7 +156,11 @@ fn records_that_are_no_pairs_are_refused_with_their_line() {
         (json!({"text": "b"}), "line 1 has no field \"chosen\""),
         (
             json!({"chosen": "b", "rejected": user}),
-            "line 1 has a text in \"chosen\" beside a list of messages: both answers of a pair are texts",
+            "line 1 has a text in \"chosen\" and a list in \"rejected\", where two texts or two lists",
+        ),
+        (
+            json!({"prompt": "one", "chosen": user, "rejected": "c"}),
+            "line 1 has a list in \"chosen\" and a text in \"rejected\", where two texts or two lists",
         ),
         (
             json!({"chosen": 1, "rejected": 2}),
@@ -170,6 +177,20 @@ fn records_that_are_no_pairs_are_refused_with_their_line() {
     ] {
         let said = message(documents(std::slice::from_ref(&line), &recipe()));
         assert!(said.contains(expected), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_file_without_a_record_is_named() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("pairs.jsonl");
+    for (text, expected) in [("", "pairs.jsonl` is empty"), ("\n\n", "pairs.jsonl` has no document")] {
+        fs::write(&path, text).unwrap();
+        for recipe in [recipe(), Recipe::new(Form::Jsonl)] {
+            let paths = std::slice::from_ref(&path);
+            let cache = folder.path().join("cache");
+            has(&message(Documents::encode(paths, &small(), &recipe, &cache, &mut |_| ())), &[expected]);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use pipewright::data::{
 };
 use pipewright::error::DataError;
 use pipewright::run::ValidationSource;
+use pipewright::stages::units::counted;
 use pipewright::tokenizer::Tokenizer;
 
 /// The most sequences in a validation while a model is trained, and of windows in any evaluation, if the
@@ -165,7 +166,8 @@ impl Opened {
             Self::Pairs(reference) => {
                 let corpus = reference.documents().corpus();
                 let (pairs, tokens) = (reference.pairs(), corpus.count());
-                (format!("{}: {pairs} pairs of answers of {tokens} tokens", corpus.name()), " pairs")
+                let pairs = counted(pairs, "pair");
+                (format!("{}: {pairs} of answers of {tokens} tokens", corpus.name()), " pairs")
             }
             Self::Images(images, name) => (format!("`{name}`: {} images", images.count()), ""),
         };

@@ -99,7 +99,10 @@ pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Resu
              \"{REJECTED}\", and usually a \"{PROMPT}\""
         ));
     }
-    match (fields.get(PROMPT), &fields[CHOSEN], &fields[REJECTED]) {
+    let of = |name| document(fields, name, LossOn::Answers, template);
+    // `null` is as good as no prompt.
+    let prompt = fields.get(PROMPT).filter(|prompt| !prompt.is_null());
+    match (prompt, &fields[CHOSEN], &fields[REJECTED]) {
         (None, Value::String(chosen), Value::String(rejected)) => {
             let both = chosen.chars().zip(rejected.chars());
             let common: usize = both.take_while(|(a, b)| a == b).map(|(letter, _)| letter.len_utf8()).sum();
@@ -108,12 +111,16 @@ pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Resu
                 Document::Pair([before.to_owned(), answer.to_owned()])
             }))
         }
-        (Some(Value::Array(_)), ..) | (_, Value::String(_), _) | (_, _, Value::String(_)) => {
-            Ok([of_answer(fields, CHOSEN, template)?, of_answer(fields, REJECTED, template)?])
-        }
-        (_, Value::Array(chosen), Value::Array(rejected)) => {
+        (Some(Value::Array(_)), Value::Array(_), Value::Array(_))
+        | (_, Value::String(_), Value::String(_)) => Ok([of(CHOSEN)?, of(REJECTED)?]),
+        (prompt, Value::Array(chosen), Value::Array(rejected)) => {
             let common = chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count();
-            let mut both = [of_answer(fields, CHOSEN, template)?, of_answer(fields, REJECTED, template)?];
+            let mut both = match prompt {
+                Some(_) => [of(CHOSEN)?, of(REJECTED)?],
+                None => {
+                    [whole(fields, CHOSEN, chosen, template)?, whole(fields, REJECTED, rejected, template)?]
+                }
+            };
             for document in &mut both {
                 if let Document::Chat(messages, _) = document {
                     messages.iter_mut().take(common).for_each(|message| message.counts = false);
@@ -130,21 +137,14 @@ pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Resu
     }
 }
 
-/// An answer of a pair, with what stands before it.
-fn of_answer(fields: &Map<String, Value>, name: &str, template: TemplateOf) -> Result<Document, String> {
-    if fields.contains_key(PROMPT) {
-        return document(fields, name, LossOn::Answers, template);
-    }
-    match &fields[name] {
-        Value::Array(messages) => {
-            let is_rich = message::check_record(fields, name, template)?;
-            let messages = message::messages(messages, name, LossOn::Answers, template)?;
-            Ok(Document::chat(messages, is_rich, &[name]))
-        }
-        other => Err(format!(
-            "has {} in \"{name}\" beside a list of messages: both answers of a pair are texts, or both are \
-             lists",
-            kind(other)
-        )),
-    }
+/// A chat that stands in one field.
+fn whole(
+    fields: &Map<String, Value>,
+    name: &str,
+    messages: &[Value],
+    template: TemplateOf,
+) -> Result<Document, String> {
+    let is_rich = message::check_record(fields, name, template)?;
+    let messages = message::messages(messages, name, LossOn::Answers, template)?;
+    Ok(Document::chat(messages, is_rich, &[name]))
 }
