@@ -83,7 +83,7 @@ fn answers(template: &str, chat: &Value) -> pipewright::Result<Vec<String>> {
     parts.map(|part| tokenizer.decode(part)).collect()
 }
 
-/// A chat with two answers, of which one has white space around it, and the other a thought.
+/// A chat with two answers: one has white space around it, and the other a thought.
 fn two_answers() -> Value {
     json!([
         {"role": "user", "content": "Hi"}, {"role": "assistant", "content": " Hello \n"},
