@@ -120,7 +120,18 @@ impl Recipe {
     pub fn checksum(&self, paths: &[PathBuf], tokenizer: &Tokenizer) -> Result<Checksum> {
         let mut checksum = ChecksumBuilder::new();
         let (tokens, chats) = (tokenizer.checksum(), tokenizer.chat_checksum());
-        checksum.add(format!("tokens 4, {self:?}, {tokens}, {chats}").as_bytes());
+        let Self { form, template, pairs, end_of_text, date, .. } = self;
+        // Of pairs, the fields are known, and which tokens are targets too.
+        let (field, loss_on) = match pairs {
+            true => ("pairs", LossOn::Answers),
+            false => (self.field.as_str(), self.loss_on),
+        };
+        let recipe = format!(
+            "Recipe {{ form: {form:?}, field: {field:?}, template: {template:?}, loss_on: {loss_on:?}, \
+             end_of_text: {end_of_text:?}, date: {date:?} }}"
+        );
+        let pairs = if *pairs { ", pairs" } else { "" };
+        checksum.add(format!("tokens 4, {recipe}{pairs}, {tokens}, {chats}").as_bytes());
         for (path, bytes) in raw::find(paths, self.form)? {
             checksum.add(&bytes.to_le_bytes());
             super::file::add_to(&mut checksum, &path)?;

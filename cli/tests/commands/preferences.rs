@@ -123,6 +123,12 @@ fn a_reference_is_found_once_and_kept_for_the_runs_that_begin_alike() {
         assert_eq!(references(&place.path("cache")), kept, "{damage}");
     }
 
+    // The config that the run has kept is enough.
+    train(&place, &["--run-dir", "runs/kept", "--steps", "2"]);
+    let resumed = place.run(&["train", "--run-dir", "runs/kept", "--resume", "--weights-hash"]).done();
+    assert!(!resumed.stdout().contains(NOTE), "it is read");
+    assert_eq!(resumed.hash(), whole.hash());
+
     // Other weights at the start, other pairs, and other numbers have references of their own.
     for sets in
         [&["lora.rank=2", "lora.targets=[\"*.attn.q\"]"][..], &["pipeline.dtype=bf16"], &["data.seq=32"]]
