@@ -12,22 +12,22 @@ use crate::error::{CallError, Result};
 
 impl<S: Stage> Pipeline<S> {
     /// Finds out what the model, as it is now, gives each answer of a [`Reference`], unless that is known or
-    /// kept. It takes one evaluation of all pairs. Returns whether it was made.
+    /// kept. It takes one evaluation of all pairs. Returns `None` if none was made, and otherwise whether the
+    /// numbers could be kept: if not, they are known nevertheless.
     ///
     /// The loss of the pipeline has to be a [`Preference`](pipewright_stages::loss::Preference). All
     /// processes make the same call; it is enough if one of them has the file.
     ///
     /// # Errors
-    /// [`CallError`] when the loss tells no log-probabilities. [`Error::Io`](crate::Error::Io) when the file
-    /// cannot be written; then the reference is known nevertheless. Otherwise as for [`Pipeline::evaluate`].
-    pub fn find_reference(&mut self, reference: &Reference) -> Result<bool> {
+    /// [`CallError`] when the loss tells no log-probabilities. Otherwise as for [`Pipeline::evaluate`].
+    pub fn find_reference(&mut self, reference: &Reference) -> Result<Option<Result<()>>> {
         if !self.any(!reference.is_known())? {
-            return Ok(false);
+            return Ok(None);
         }
         let weights = format!("{} in {}", self.weights_hash()?, self.numbers());
         if let Some(kept) = self.any_of("looking for a reference", reference.kept(&weights))? {
             reference.know(kept);
-            return Ok(false);
+            return Ok(None);
         }
         let pairs = reference.pairs();
         let few = u32::try_from(pairs).map_err(|_| CallError::new(format!("{pairs} pairs are too many")))?;
@@ -38,9 +38,7 @@ impl<S: Stage> Pipeline<S> {
             )
         })?;
         reference.know(given.concat());
-        let is_kept = reference.keep(&weights);
-        self.meet(is_kept)?;
-        Ok(true)
+        Ok(Some(reference.keep(&weights)))
     }
 
     /// In which numbers the ranks compute.

@@ -88,9 +88,12 @@ impl Run {
             notes.push("a run was lost here before its first checkpoint: it begins again".to_owned());
         }
         for reference in &self.references {
-            if pipeline.find_reference(reference)? {
+            if let Some(is_kept) = pipeline.find_reference(reference)? {
                 let pairs = counted(reference.pairs(), "pair");
                 notes.push(format!("the model before the training is the reference for {pairs}"));
+                notes.extend(is_kept.err().map(|error| {
+                    format!("the reference is not kept, so the next run evaluates all pairs again: {error}")
+                }));
             }
         }
         if let Some(folder) = claim.from() {

@@ -56,9 +56,12 @@ pub(super) fn show_reference(reference: &Reference) {
         }
         let style = || ProgressStyle::with_template(COMPARING).expect("the template is fixed");
         let bar = bar.get_or_init(|| ProgressBar::new(all).with_style(style()));
-        bar.set_position(begun);
-        if begun == all {
-            bar.finish_and_clear();
+        // Several ranks read the same pairs, each at its own time.
+        if begun > bar.position() && !bar.is_finished() {
+            bar.set_position(begun);
+            if begun == all {
+                bar.finish_and_clear();
+            }
         }
     });
 }

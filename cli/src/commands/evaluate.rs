@@ -92,7 +92,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let start = args.spread.launch(start, loss.clone(), shapes, Busy::All);
         let mut start = start.map_err(Error::not_begun)?;
         data.references.iter().for_each(|reference| show_reference(reference));
-        data.references.iter().try_for_each(|reference| start.find_reference(reference).map(drop))?;
+        for reference in &data.references {
+            if let Some(Err(error)) = start.find_reference(reference)? {
+                eprintln!("warning: what the model gave before the training is not kept: {error}");
+            }
+        }
     }
     let mut pipeline = args.spread.launch(model, loss, shapes, Busy::All).map_err(Error::not_begun)?;
     let mut each = Vec::new();

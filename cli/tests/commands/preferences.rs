@@ -129,6 +129,19 @@ fn a_reference_is_found_once_and_kept_for_the_runs_that_begin_alike() {
     assert!(!resumed.stdout().contains(NOTE), "it is read");
     assert_eq!(resumed.hash(), whole.hash());
 
+    // Without a place to keep it, a run goes on, and says so.
+    let [kept] = &references(&place.path("cache"))[..] else { panic!("one") };
+    fs::remove_file(kept).unwrap();
+    fs::create_dir(kept).unwrap();
+    let said = train(&place, &["--run-dir", "runs/unkept"]);
+    has(
+        &said.stdout(),
+        &[NOTE, "the reference is not kept, so the next run evaluates all pairs again: cannot"],
+    );
+    assert_eq!(said.hash(), whole.hash());
+    fs::remove_dir(kept).unwrap();
+    train(&place, &["--run-dir", "runs/again-kept"]);
+
     // Other weights at the start, other pairs, and other numbers have references of their own.
     for sets in
         [&["lora.rank=2", "lora.targets=[\"*.attn.q\"]"][..], &["pipeline.dtype=bf16"], &["data.seq=32"]]
