@@ -72,6 +72,12 @@ impl Sequences {
         Self::of(documents, span, packing, size, SampleOrder::InOrder)
     }
 
+    /// Each document as a sequence of its own, also those without a target, in order. `seq` is not 0.
+    pub(super) fn each(documents: Arc<Documents>, seq: usize) -> Self {
+        let (span, layout, order) = (0..documents.count(), Layout::Single, SampleOrder::InOrder);
+        Self { documents, span, layout, rows: 1, seq, order, is_trimmed: true, without_target: 0 }
+    }
+
     fn of(
         documents: Arc<Documents>,
         span: Range<u64>,
@@ -209,7 +215,7 @@ impl Sequences {
     }
 
     /// How many places of a sequence have a token.
-    fn places(&self, sequence: u64) -> usize {
+    pub(super) fn places(&self, sequence: u64) -> usize {
         let ends = self.parts(sequence).map(|(place, part)| {
             let tokens = (part.end - part.start) as usize;
             place + self.own(tokens).min(self.seq)
@@ -227,7 +233,7 @@ impl Sequences {
     }
 
     /// Writes a sequence into a row of input and target.
-    fn fill(&self, sequence: u64, input: &mut [u32], target: &mut [u32]) -> Result<()> {
+    pub(super) fn fill(&self, sequence: u64, input: &mut [u32], target: &mut [u32]) -> Result<()> {
         let mut tokens = Tensor::scratch_ids(&[self.seq + 1]);
         for (place, part) in self.parts(sequence) {
             let tokens = &mut tokens.ids_mut()[..(part.end - part.start) as usize];

@@ -25,7 +25,7 @@ fn pairs(scratch: &Path) -> (Arc<Reference>, Arc<Pairs>) {
     let reference = Arc::new(Reference::new(Arc::new(documents), 64).expect("they are pairs"));
     let pairs = Pairs::shuffled(Arc::clone(&reference), 0..6, 4, 3, 1).expect("six pairs");
     assert_eq!((pairs.count(), pairs.left_out()), (6, 0));
-    (reference, Arc::new(pairs.trimmed()))
+    (reference, Arc::new(pairs))
 }
 
 /// Trains as TRL did: in `ranks` stages of `shards` shards.

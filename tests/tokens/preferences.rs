@@ -24,7 +24,7 @@ fn pairs(lines: &[Value], seq: usize, rows: usize) -> pipewright::Result<Pairs> 
     let documents = Arc::new(documents(lines, &recipe())?);
     let reference = Arc::new(Reference::none(documents, seq)?);
     let all = 0..reference.pairs();
-    Ok(Pairs::in_order(reference, all, rows)?.trimmed())
+    Pairs::in_order(reference, all, rows)
 }
 
 /// The text of each row, and what of it counts.
@@ -84,6 +84,8 @@ fn of_chats_only_the_answers_count_that_differ() {
     for line in [whole, repeated] {
         assert_eq!(read(&pairs(std::slice::from_ref(&line), 64, 2).unwrap(), 0), expected, "{line}");
     }
+    let twice = json!({"prompt": [ask], "chosen": [ask, said("yes")], "rejected": [ask, said("no")]});
+    assert_eq!(read(&pairs(&[twice], 64, 2).unwrap(), 0), expected, "the prompt is not written twice");
     // An earlier answer that both have counts in neither.
     let before = [ask.clone(), said("first"), user("two")];
     let [chosen, rejected] = ["yes", "no"].map(|word| [&before[..], &[said(word)]].concat());
@@ -102,7 +104,8 @@ fn pairs_stay_together_in_every_order_and_each_is_used_once_an_epoch() {
     let lines: Vec<Value> = (0..7).map(line).collect();
     let documents = Arc::new(documents(&lines, &recipe()).unwrap());
     for (rows, micro_batches) in [(2, 1), (4, 3), (6, 2), (14, 1)] {
-        let reference = Arc::new(Reference::none(Arc::clone(&documents), 32).unwrap());
+        let reference = Reference::none(Arc::clone(&documents), 32).unwrap().with_whole_rows();
+        let reference = Arc::new(reference);
         let pairs = Pairs::shuffled(reference, 0..7, rows, micro_batches, 5).unwrap();
         let mut seen = Vec::new();
         for step in 0..7 {
@@ -143,7 +146,7 @@ fn pairs_that_teach_nothing_are_left_out() {
     has(
         &said,
         &["pairs.jsonl`: none of its 2 pairs is used: of the pairs 0..2, each has two equal answers, or an \
-             answer of which nothing is left within data.seq = 16 tokens"],
+             answer that begins after data.seq = 16 tokens: take a larger one, or shorter prompts"],
     );
 }
 
@@ -161,6 +164,18 @@ fn records_that_are_no_pairs_are_refused_with_their_line() {
         (
             json!({"prompt": "one", "chosen": user, "rejected": "c"}),
             "line 1 has a list in \"chosen\" and a text in \"rejected\", where two texts or two lists",
+        ),
+        (
+            json!({"question": "a", "chosen": "b", "rejected": "c"}),
+            "line 1 has no \"prompt\", and \"question\" would be left out: write what stands before both",
+        ),
+        (
+            json!({"system": "a", "chosen": user, "rejected": user}),
+            "line 1 has no \"prompt\", and \"system\" would be left out",
+        ),
+        (
+            json!({"chosen": user, "rejected": user}),
+            "line 1 has no answer in \"chosen\": one of its messages has to be of the role \"assistant\"",
         ),
         (
             json!({"chosen": 1, "rejected": 2}),
@@ -203,6 +218,10 @@ fn what_cannot_be_a_micro_batch_of_pairs_is_refused() {
     has(&said, &["needs at least one row"]);
     let texts = Arc::new(documents(&[json!({"text": "no pair"})], &Recipe::new(Form::Jsonl)).unwrap());
     let said = message(Reference::new(texts, 16));
+    let late =
+        json!({"prompt": "more than sixteen tokens before an answer: ", "chosen": "b", "rejected": "c"});
+    has(&message(pairs(&[late], 8, 2)), &["an answer that begins after data.seq = 8 tokens"]);
+    has(&message(pairs(std::slice::from_ref(&line), 0, 2)), &["needs at least one token of a row"]);
     has(&said, &["are documents and no pairs of answers: encode them with `Recipe::pairs`"]);
     let documents = Arc::new(documents(&[line], &recipe()).unwrap());
     let reference = Arc::new(Reference::new(documents, 16).unwrap());

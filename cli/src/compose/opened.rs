@@ -112,6 +112,7 @@ impl Opened {
             }
             ReferenceBy::None => Reference::none(documents, seq)?,
         };
+        let reference = if may_differ(config) { reference } else { reference.with_whole_rows() };
         Ok(Self::Pairs(Arc::new(reference)))
     }
 
@@ -219,8 +220,7 @@ impl Opened {
             Self::Pairs(reference) => {
                 let pairs = Pairs::shuffled(Arc::clone(reference), span, rows, micro_batches, seed)?;
                 let more = of_pairs(&pairs, "training");
-                let pairs = pairs.on_course(course);
-                Training::of(if may_differ(config) { pairs.trimmed() } else { pairs }, more)
+                Training::of(pairs.on_course(course), more)
             }
             Self::Images(images, _) => {
                 let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
@@ -280,7 +280,7 @@ impl Opened {
                     Purpose::Evaluation => pairs.count(),
                 });
                 more = of_pairs(&pairs, "validation");
-                (Arc::new(if may_differ(config) { pairs.trimmed() } else { pairs }), micro_batches)
+                (Arc::new(pairs), micro_batches)
             }
             Self::Images(images, _) => {
                 let micro_batches = all(span.end - span.start);
@@ -362,8 +362,8 @@ fn of_pairs(pairs: &Pairs, purpose: &str) -> String {
     match (pairs.left_out(), pairs.count()) {
         (0, used) => format!("; {used} for {purpose}"),
         (left_out, used) => format!(
-            "; {used} for {purpose}, {left_out} left out (two equal answers, or nothing of one is left \
-             within data.seq)"
+            "; {used} for {purpose}, {left_out} left out (two equal answers, or one that begins after \
+             data.seq tokens)"
         ),
     }
 }

@@ -88,6 +88,29 @@ fn the_weights_are_the_same_for_any_layout() {
     assert_eq!(run("blocks-cut", &blocks), frozen);
 }
 
+/// Layers that need rows of one length, in a `stack`.
+const STACK: &str = "\
+[model]
+kind = 'stack'
+vocab = 512
+stack = [
+    { kind = 'embedding', vocab = 512, context = 64, dim = 8 },
+    { kind = 'reshape', dims = [512] },
+    { kind = 'linear', inputs = 512, outputs = 512 },
+    { kind = 'reshape', dims = [64, 8] },
+    { kind = 'linear', inputs = 8, outputs = 512 },
+]
+";
+
+#[test]
+fn layers_that_need_rows_of_one_length_have_them_in_the_reference_too() {
+    let place = place();
+    let config = place.text("my.toml");
+    let rest = config.split_once("[data]").unwrap().1;
+    place.write("my.toml", format!("{STACK}\n[data]{rest}"));
+    has(&train(&place, &[]).stdout(), &["is the reference for 20 pairs", "done: 4 steps"]);
+}
+
 #[test]
 fn a_reference_is_found_once_and_kept_for_the_runs_that_begin_alike() {
     const NOTE: &str = "note      the model before the training is the reference for 20 pairs";

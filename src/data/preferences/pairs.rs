@@ -9,7 +9,7 @@ use pipewright_stages::{Shape, Tensor};
 use super::reference::Reference;
 use crate::data::order::SampleOrder;
 use crate::data::range::{check_rows, check_span};
-use crate::data::{Course, DataSource, Documents, Fingerprint, IGNORED, Packing, Sequences};
+use crate::data::{Course, DataSource, Documents, Fingerprint, IGNORED, Sequences};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
@@ -24,11 +24,12 @@ const MULTIPLE: usize = 16;
 /// [`IGNORED`] where that is no part of an answer; then what the [`Reference`] gave the answer, as
 /// [`Preference::reference`] writes it.
 ///
-/// An answer that is longer than `seq` tokens, with what stands before it, is cut there. A pair is left out
-/// if nothing of one of its answers is left, or if both are equal.
+/// Rows are as long as the longest one of the micro-batch, at most `seq` tokens. An answer that is longer,
+/// with what stands before it, is cut there. A pair is left out if nothing of one of its answers is left, or
+/// if both are equal.
 #[derive(Debug)]
 pub struct Pairs {
-    /// Document `n` as micro-batch `n`.
+    /// Document `n` as sequence `n`.
     answers: Sequences,
     documents: Arc<Documents>,
     span: Range<u64>,
@@ -37,8 +38,6 @@ pub struct Pairs {
     rows: usize,
     seq: usize,
     order: SampleOrder,
-    /// Whether rows end with the longest one of the micro-batch.
-    is_trimmed: bool,
     reference: Arc<Reference>,
 }
 
@@ -47,8 +46,7 @@ impl Pairs {
     /// has, two for each pair; `micro_batches`: how many of these a step takes.
     ///
     /// # Errors
-    /// When the documents are no pairs, or were made with another reference's. When the span is not within
-    /// the pairs, when none of its pairs can be used, when `seq` is 0, or when `rows` is 0 or odd.
+    /// When the span is not within the pairs, when none of its pairs can be used, or when `rows` is 0 or odd.
     pub fn shuffled(
         reference: Arc<Reference>,
         span: Range<u64>,
@@ -79,7 +77,7 @@ impl Pairs {
             ))
             .into());
         }
-        let mut all = Self::all(reference)?;
+        let mut all = Self::all(reference);
         let mut used = Vec::new();
         for pair in span.clone() {
             if differ(&all.answers, pair)? {
@@ -89,7 +87,8 @@ impl Pairs {
         if used.is_empty() {
             return Err(DataError::new(format!(
                 "{name}: none of its {pairs} pairs is used: of the pairs {}..{}, each has two equal answers, \
-                 or an answer of which nothing is left within data.seq = {seq} tokens",
+                 or an answer that begins after data.seq = {seq} tokens: take a larger one, or shorter \
+                 prompts",
                 span.start, span.end
             ))
             .into());
@@ -99,32 +98,25 @@ impl Pairs {
     }
 
     /// All pairs in order, also those that cannot be used, one in each micro-batch.
-    pub(super) fn all(reference: Arc<Reference>) -> Result<Self> {
+    pub(super) fn all(reference: Arc<Reference>) -> Self {
         let (documents, seq) = (Arc::clone(reference.documents()), reference.seq());
-        let (span, all) = (0..reference.pairs(), 0..documents.count());
-        Ok(Self {
-            answers: Sequences::in_order(Arc::clone(&documents), all, Packing::Single, (1, seq))?.trimmed(),
+        let span = 0..reference.pairs();
+        Self {
+            answers: Sequences::each(Arc::clone(&documents), seq),
             documents,
             used: span.clone().collect(),
             span,
             rows: 2,
             seq,
             order: SampleOrder::InOrder,
-            is_trimmed: false,
             reference,
-        })
+        }
     }
 
     /// The same, with another course.
     #[must_use]
     pub fn on_course(self, of: Course) -> Self {
         Self { order: self.order.on_course(of), ..self }
-    }
-
-    /// The same, but the rows of a micro-batch are only as long as its longest one, at most `seq`.
-    #[must_use]
-    pub fn trimmed(self) -> Self {
-        Self { is_trimmed: true, ..self }
     }
 
     /// The number of pairs that are used.
@@ -149,12 +141,10 @@ impl Pairs {
 
     /// How long the rows of a micro-batch are.
     fn length(&self, step: u64, micro_batch: MicroBatch) -> usize {
-        if !self.is_trimmed {
+        if self.reference.has_whole_rows() {
             return self.seq;
         }
-        let lengths = self
-            .documents_of(step, micro_batch)
-            .map(|document| self.answers.shapes_of(0, MicroBatch(document as u32)).0.last());
+        let lengths = self.documents_of(step, micro_batch).map(|document| self.answers.places(document));
         lengths.max().unwrap_or(1).next_multiple_of(MULTIPLE).min(self.seq)
     }
 
@@ -190,9 +180,7 @@ impl DataSource for Pairs {
         }
         let rows = input.ids_mut().chunks_exact_mut(length).zip(target.ids_mut().chunks_exact_mut(width));
         for (document, (input, target)) in self.documents_of(step, micro_batch).zip(rows) {
-            let (tokens, targets) = self.answers.micro_batch(0, MicroBatch(document as u32))?;
-            input[..tokens.ids().len()].copy_from_slice(tokens.ids());
-            target[..targets.ids().len()].copy_from_slice(targets.ids());
+            self.answers.fill(document, input, &mut target[..length])?;
             target[length..].copy_from_slice(&Preference::reference(self.reference.given(document)?));
         }
         Ok((input, target))

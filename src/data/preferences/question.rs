@@ -20,7 +20,8 @@ impl Question {
     /// The question that a reference answers.
     pub(crate) fn of(reference: &Reference) -> Result<Self> {
         let none = Reference::none(Arc::clone(reference.documents()), reference.seq())?;
-        Ok(Self { pairs: Pairs::all(Arc::new(none))?.trimmed(), tell: reference.tell() })
+        let none = if reference.has_whole_rows() { none.with_whole_rows() } else { none };
+        Ok(Self { pairs: Pairs::all(Arc::new(none)), tell: reference.tell() })
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::Documents;
 use crate::data::documents::Lock;
+use crate::data::range::empty;
 use crate::error::{DataError, Result};
 use crate::whole;
 
@@ -23,6 +24,7 @@ pub struct Reference {
     seq: usize,
     /// Of each document.
     given: OnceLock<Vec<f64>>,
+    has_whole_rows: bool,
     kept: Option<Kept>,
     tell: OnceLock<Tell>,
 }
@@ -41,8 +43,11 @@ impl Reference {
     /// A reference that is not known yet, of answers in at most `seq` tokens.
     ///
     /// # Errors
-    /// When the documents are no pairs: see [`Recipe::pairs`](crate::data::Recipe::pairs).
+    /// When the documents are no pairs: see [`Recipe::pairs`](crate::data::Recipe::pairs). When `seq` is 0.
     pub fn new(documents: Arc<Documents>, seq: usize) -> Result<Self> {
+        if seq == 0 {
+            return Err(empty(&documents.corpus.name(), "token of a row"));
+        }
         if !documents.are_pairs {
             return Err(DataError::new(format!(
                 "{} are documents and no pairs of answers: encode them with `Recipe::pairs`",
@@ -50,7 +55,8 @@ impl Reference {
             ))
             .into());
         }
-        Ok(Self { documents, seq, given: OnceLock::new(), kept: None, tell: OnceLock::new() })
+        let (given, tell) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { documents, seq, given, has_whole_rows: false, kept: None, tell })
     }
 
     /// No reference: it gives each answer 0.
@@ -61,6 +67,18 @@ impl Reference {
         let none = Self::new(documents, seq)?;
         none.assume_none();
         Ok(none)
+    }
+
+    /// The same, with rows of `seq` tokens, also where all answers of a micro-batch are shorter: for layers
+    /// that need rows of one length.
+    #[must_use]
+    pub fn with_whole_rows(self) -> Self {
+        Self { has_whole_rows: true, ..self }
+    }
+
+    /// Whether all rows have `seq` tokens.
+    pub fn has_whole_rows(&self) -> bool {
+        self.has_whole_rows
     }
 
     /// The same, kept in a file of this folder. `settings`: all that changes what the model gives besides its

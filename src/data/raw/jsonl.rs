@@ -38,8 +38,8 @@ pub(crate) fn document(
 
 /// Reads a line with a preferred answer and a rejected one.
 pub(crate) fn answers(line: &str, template: TemplateOf) -> Result<[Document; 2], String> {
-    let Record { fields, .. } = record(line, pair::CHOSEN)?;
-    pair::answers(&fields, template)
+    let Record { fields, names } = record(line, pair::CHOSEN)?;
+    pair::answers(&fields, &names, template)
 }
 
 /// The fields of a line that are read, and the names of all.

@@ -16,6 +16,19 @@ const REJECTED: &str = "rejected";
 /// The fields that may follow the first part.
 const ENDS: [&str; 3] = [COMPLETION, CHOSEN, REJECTED];
 
+/// Fields in which other data sets have what stands before both answers.
+const ASKED: [&str; 9] = [
+    "question",
+    "instruction",
+    "input",
+    "query",
+    "context",
+    "system",
+    "history",
+    "messages",
+    "conversations",
+];
+
 /// Whether a field is of such a record.
 pub(super) fn is_part(name: &str) -> bool {
     name == PROMPT || ENDS.contains(&name)
@@ -91,7 +104,11 @@ pub(super) fn document(
 
 /// The two answers of a record, each with what stands before it. Without a prompt, what both have in common
 /// at their beginning is no part of the answers.
-pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Result<[Document; 2], String> {
+pub(super) fn answers(
+    fields: &Map<String, Value>,
+    names: &[String],
+    template: TemplateOf,
+) -> Result<[Document; 2], String> {
     let missing = [CHOSEN, REJECTED].into_iter().find(|name| !fields.contains_key(*name));
     if let Some(name) = missing {
         return Err(format!(
@@ -102,8 +119,15 @@ pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Resu
     let of = |name| document(fields, name, LossOn::Answers, template);
     // `null` is as good as no prompt.
     let prompt = fields.get(PROMPT).filter(|prompt| !prompt.is_null());
-    match (prompt, &fields[CHOSEN], &fields[REJECTED]) {
-        (None, Value::String(chosen), Value::String(rejected)) => {
+    let asked = ASKED.iter().find(|asked| names.iter().any(|name| name == *asked));
+    if let (None, Some(asked)) = (prompt, asked) {
+        return Err(format!(
+            "has no \"{PROMPT}\", and \"{asked}\" would be left out: write what stands before both answers \
+             as \"{PROMPT}\", or remove \"{asked}\""
+        ));
+    }
+    match (prompt, [&fields[CHOSEN], &fields[REJECTED]]) {
+        (None, [Value::String(chosen), Value::String(rejected)]) => {
             let both = chosen.chars().zip(rejected.chars());
             let common: usize = both.take_while(|(a, b)| a == b).map(|(letter, _)| letter.len_utf8()).sum();
             Ok([chosen, rejected].map(|text| {
@@ -111,15 +135,21 @@ pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Resu
                 Document::Pair([before.to_owned(), answer.to_owned()])
             }))
         }
-        (Some(Value::Array(_)), Value::Array(_), Value::Array(_))
-        | (_, Value::String(_), Value::String(_)) => Ok([of(CHOSEN)?, of(REJECTED)?]),
-        (prompt, Value::Array(chosen), Value::Array(rejected)) => {
-            let common = chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count();
+        (_, [Value::String(_), Value::String(_)]) => Ok([of(CHOSEN)?, of(REJECTED)?]),
+        (prompt, [Value::Array(chosen), Value::Array(rejected)]) => {
+            let repeats = |prompt: &Vec<Value>| [chosen, rejected].iter().all(|one| one.starts_with(prompt));
             let mut both = match prompt {
-                Some(_) => [of(CHOSEN)?, of(REJECTED)?],
-                None => {
+                Some(Value::Array(prompt)) if !repeats(prompt) => [of(CHOSEN)?, of(REJECTED)?],
+                None | Some(Value::Array(_)) => {
                     [whole(fields, CHOSEN, chosen, template)?, whole(fields, REJECTED, rejected, template)?]
                 }
+                Some(_) => [of(CHOSEN)?, of(REJECTED)?],
+            };
+            check_answers(&both)?;
+            // What both have in common at their beginning stands before the answers.
+            let common = match prompt {
+                Some(Value::Array(prompt)) if !repeats(prompt) => 0,
+                _ => chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count(),
             };
             for document in &mut both {
                 if let Document::Chat(messages, _) = document {
@@ -128,12 +158,26 @@ pub(super) fn answers(fields: &Map<String, Value>, template: TemplateOf) -> Resu
             }
             Ok(both)
         }
-        (_, chosen, rejected) => Err(format!(
+        (_, [chosen, rejected]) => Err(format!(
             "has {} in \"{CHOSEN}\" and {} in \"{REJECTED}\", where two texts or two lists of messages were \
              expected",
             kind(chosen),
             kind(rejected)
         )),
+    }
+}
+
+/// Refuses a chat in which nothing counts.
+fn check_answers(both: &[Document; 2]) -> Result<(), String> {
+    let is_none = |document: &Document| match document {
+        Document::Chat(messages, _) => !messages.iter().any(|message| message.counts),
+        Document::Text(_) | Document::Pair(_) => false,
+    };
+    match both.iter().zip([CHOSEN, REJECTED]).find(|(document, _)| is_none(document)) {
+        Some((_, name)) => Err(format!(
+            "has no answer in \"{name}\": one of its messages has to be of the role \"assistant\""
+        )),
+        None => Ok(()),
     }
 }
 

@@ -255,9 +255,9 @@ impl Preference {
             to.iter_mut().zip(references_of(target)).for_each(|(to, ids)| *to = ids);
             let references = gpu.upload(bytemuck::cast_slice(references.ids()))?;
             let scores = gpu.memory_of(rows / 2 * size_of::<[f64; Sums::COUNT]>())?;
-            let given = args![&seen.tokens, &references, &scores, &seen.scales];
-            let settings = args![time_of(target), self.form as u32, self.beta, self.smoothing];
-            let args = [&given[..], &settings].concat();
+            let Seen { tokens, scales } = &seen;
+            let (time, form) = (time_of(target), self.form as u32);
+            let args = args![tokens, &references, &scores, scales, time, form, self.beta, self.smoothing];
             gpu.launch("preference", Grid::row(rows / 2, THREADS), &args)?;
             let place = self.on_gpu.place(some.micro_batch, true)?;
             gpu.sum_doubles(place, scores.at(), rows / 2, Sums::COUNT)?;
