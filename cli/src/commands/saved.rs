@@ -22,6 +22,8 @@ use pipewright::error::download;
 pub(super) struct SavedModel {
     model: Model,
     weights: Arc<Saved>,
+    /// Whether adapters become a part of the weights.
+    merges: bool,
 }
 
 enum Saved {
@@ -37,16 +39,16 @@ impl SavedModel {
     /// A model of a folder, with the adapters of another folder if they are given.
     pub(super) fn of_folder(model: Model, weights: Weights, adapters: Option<Weights>) -> Self {
         let weights = Arc::new(Saved::Folder(weights, adapters));
-        Self { model, weights }
+        Self { model, weights, merges: true }
     }
 
-    /// The model of a config, before it was trained.
+    /// The model of a config, before it was trained. It has the parameters that training begins with.
     pub(super) fn of_start(config: &Config) -> Result<Self> {
         let saved = match compose::weights(config)? {
             Some(weights) => Saved::Folder(weights, compose::adapters(config)?),
             None => Saved::Drawn,
         };
-        Ok(Self { model: compose::model(config)?, weights: Arc::new(saved) })
+        Ok(Self { model: compose::model(config)?, weights: Arc::new(saved), merges: false })
     }
 
     /// The model of a config, whose weights are in a checkpoint.
@@ -54,7 +56,7 @@ impl SavedModel {
         let model = compose::model(config)?;
         let base = compose::quantised_base(config, &model)?;
         let weights = Arc::new(Saved::Checkpoint(Box::new(checkpoint), base));
-        Ok(Self { model, weights })
+        Ok(Self { model, weights, merges: true })
     }
 
     /// Refuses more ranks than there are layers.
@@ -69,10 +71,10 @@ impl SavedModel {
     /// A stage for each place. It reads its weights, and no others, when it is built. `held` says, for each,
     /// in which numbers the CPU holds its matrices.
     pub(super) fn stages(self, held: &[DType]) -> Result<Vec<StageBuilder<Sequential>>> {
-        let weights = self.weights;
+        let (weights, merges) = (self.weights, self.merges);
         let reading = |(stage, &held)| {
             let weights = Arc::clone(&weights);
-            let reading = Reading { stage, weights, held };
+            let reading = Reading { stage, weights, held, merges };
             Box::new(reading) as StageBuilder<Sequential>
         };
         let stages = self.model.split(held.len() as u32)?.into_iter();
@@ -103,6 +105,7 @@ struct Reading {
     stage: StageBuilder<Sequential>,
     weights: Arc<Saved>,
     held: DType,
+    merges: bool,
 }
 
 impl BuildStage<Sequential> for Reading {
@@ -119,7 +122,9 @@ impl BuildStage<Sequential> for Reading {
             DType::Bf16 => stage.read_in_bf16(|parameter| self.weights.read(parameter))?,
         }
         // Adapters beside the weights would take as many products again.
-        stage.merge_adapters();
+        if self.merges {
+            stage.merge_adapters();
+        }
         Ok(stage)
     }
 }

@@ -18,6 +18,9 @@ use super::optimizer::{LearningRateSchedule, Lora, Optimizer};
 use super::sections::{Checkpoint, Launch, Metrics, Objective, Pipeline, SyncKind, Train};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
+/// Keys of `[data]` that do not count for pairs of answers.
+pub(super) const OF_DOCUMENTS: [&str; 3] = ["field", "loss_on", "packing"];
+
 /// The default number of rows of a micro-batch.
 const MICRO_BATCH_SIZE: usize = 8;
 
@@ -59,16 +62,20 @@ impl Config {
         toml::to_string(&self.kept()?).map_err(not_written)
     }
 
-    /// The keys that count and their values. They say how sums are grouped, and what is read of records.
+    /// The keys that count and their values. They say how sums are grouped.
     pub(crate) fn kept(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
         config.pipeline.shard_groups = Some(self.shard_groups());
         config.set_packing();
-        if self.learns_pairs() {
-            (config.data.field, config.data.loss_on) = ("chosen".to_owned(), LossOn::Answers);
+        let mut kept = config.counting()?;
+        // What is read of pairs is always the same.
+        if self.learns_pairs()
+            && let Some(Value::Table(data)) = kept.get_mut("data")
+        {
+            OF_DOCUMENTS.iter().for_each(|key| drop(data.remove(*key)));
         }
-        config.counting()
+        Ok(kept)
     }
 
     /// What the model is before the training, besides its weights, as text.

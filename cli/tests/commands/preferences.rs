@@ -195,6 +195,31 @@ fn an_evaluation_has_the_loss_and_the_metrics_of_the_validation() {
     }
     let said = place.run(&["evaluate", "runs/small"]).done().stdout();
     has(&said, &["20 pairs of answers", "4 for validation", "accuracy", "margin", "4 targets"]);
+    // With adapters too, it finds the tokens and the reference that training has kept.
+    let adapters = set(&["lora.rank=2", "lora.targets=[\"*.attn.q\"]"]);
+    train(&place, &[&["--run-dir", "runs/adapted"], &adapters[..]].concat());
+    let files = || fs::read_dir(place.path("cache")).unwrap().count();
+    let before = files();
+    for run in ["runs/small", "runs/adapted"] {
+        place.run(&["evaluate", run]).done();
+    }
+    assert_eq!(files(), before, "nothing is made again");
+}
+
+#[test]
+fn a_run_on_documents_is_evaluated_on_pairs_and_the_other_way_around() {
+    let place = place();
+    let texts = "{\"text\": \"What comes after 7? 8\"}\n".repeat(40);
+    place.write("texts.jsonl", texts);
+    let sets = set(&["train.objective=cross-entropy", "data.path=texts.jsonl", "data.loss_on=all"]);
+    train(&place, &[&["--run-dir", "runs/texts"], &sets[..]].concat());
+    let of =
+        |run: &str, sets: &[&str]| place.run(&[&["evaluate", run], &set(sets)[..]].concat()).done().stdout();
+    let pairs = of("runs/texts", &["train.objective=dpo", "data.path=pairs.jsonl"]);
+    has(&pairs, &["pairs of answers", "margin"]);
+    train(&place, &[]);
+    let texts = of("runs/small", &["train.objective=cross-entropy", "data.path=texts.jsonl"]);
+    has(&texts, &["documents", "perplexity"]);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use pipewright::stages::optimizer::StateFormat;
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
     sources::reconcile(config)?;
+    pairs::reconcile(config);
     if config.pipeline.batch_size.is_some()
         && overrides(config, "pipeline.micro_batch_size", "pipeline.batch_size")
     {

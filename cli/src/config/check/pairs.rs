@@ -1,8 +1,28 @@
 //! Checks a config that learns from pairs of answers.
 
-use crate::config::{Config, DataKind, PackingBy};
+use super::overrides;
+use crate::config::settings::OF_DOCUMENTS;
+use crate::config::{Config, Data, DataKind, PackingBy};
 use crate::error::Result;
 use pipewright::data::LossOn;
+
+/// Forgets what a weaker source says of documents, if a stronger one asks for pairs.
+pub(super) fn reconcile(config: &mut Config) {
+    if !config.learns_pairs() {
+        return;
+    }
+    for key in OF_DOCUMENTS.map(|key| format!("data.{key}")) {
+        if overrides(config, "train.objective", &key) {
+            config.origins.remove(&key);
+            let data = &mut config.data;
+            match key.as_str() {
+                "data.field" => data.field = Data::default().field,
+                "data.loss_on" => data.loss_on = LossOn::default(),
+                _ => data.packing = None,
+            }
+        }
+    }
+}
 
 /// Refuses what does not go together with pairs of answers.
 pub(super) fn check(config: &Config) -> Result<()> {
