@@ -21,6 +21,7 @@ pub use builder::PipelineBuilder;
 pub use launch::cores;
 pub(crate) use metrics::validated;
 pub use recovery::Rejoined;
+pub use reference::ReferenceFound;
 pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
 pub use running::Pipeline;

@@ -10,35 +10,70 @@ use super::running::Pipeline;
 use crate::data::{Question, Reference};
 use crate::error::{CallError, Result};
 
+/// The number of pairs that are evaluated before what is known is kept.
+const AT_ONCE: u64 = 1024;
+
+/// How a reference was found.
+#[derive(Debug)]
+pub enum ReferenceFound {
+    /// It was known or kept.
+    There,
+    /// It was found out.
+    Now {
+        /// Whether it could be kept. It is known nevertheless.
+        kept: Result<()>,
+    },
+    /// It was to end before all pairs were evaluated. The reference is not known.
+    Stopped {
+        /// How many pairs were evaluated.
+        pairs: u64,
+        /// Whether what is known of them could be kept.
+        kept: Result<()>,
+    },
+}
+
 impl<S: Stage> Pipeline<S> {
     /// Finds out what the model, as it is now, gives each answer of a [`Reference`], unless that is known or
-    /// kept. It takes one evaluation of all pairs. Returns `None` if none was made, and otherwise whether the
-    /// numbers could be kept: if not, they are known nevertheless.
+    /// kept. It takes one evaluation of all pairs. After each 1,024 pairs, what is known is kept, and `ends`
+    /// is asked whether this should end.
     ///
     /// The loss of the pipeline has to be a [`Preference`](pipewright_stages::loss::Preference). All
     /// processes make the same call; it is enough if one of them has the file.
     ///
     /// # Errors
     /// [`CallError`] when the loss tells no log-probabilities. Otherwise as for [`Pipeline::evaluate`].
-    pub fn find_reference(&mut self, reference: &Reference) -> Result<Option<Result<()>>> {
+    pub fn find_reference(
+        &mut self,
+        reference: &Reference,
+        ends: impl Fn() -> bool,
+    ) -> Result<ReferenceFound> {
         if !self.any(!reference.is_known())? {
-            return Ok(None);
+            return Ok(ReferenceFound::There);
         }
         let weights = format!("{} in {}", self.weights_hash()?, self.numbers());
-        if let Some(kept) = self.any_of("looking for a reference", reference.kept(&weights))? {
-            reference.know(kept);
-            return Ok(None);
+        let mut given = self.any_of("looking for a reference", reference.kept(&weights))?.unwrap_or_default();
+        let (all, mut found) = (reference.pairs(), ReferenceFound::There);
+        loop {
+            let first = given.len() as u64 / 2;
+            let few = |number| {
+                u32::try_from(number).map_err(|_| CallError::new(format!("{all} pairs are too many")))
+            };
+            let count = few((all - first).min(AT_ONCE))?;
+            if count == 0 {
+                reference.know(given);
+                return Ok(found);
+            }
+            let question = Arc::new(Question::of(reference, few(first)?)?);
+            for score in self.scores(question, count)? {
+                given.extend(of_pair(&score)?);
+            }
+            let kept = reference.keep(&weights, &given);
+            let pairs = first + u64::from(count);
+            if pairs < all && self.any(ends())? {
+                return Ok(ReferenceFound::Stopped { pairs, kept });
+            }
+            found = ReferenceFound::Now { kept };
         }
-        let pairs = reference.pairs();
-        let few = u32::try_from(pairs).map_err(|_| CallError::new(format!("{pairs} pairs are too many")))?;
-        let scores = self.scores(Arc::new(Question::of(reference)?), few)?;
-        let given = scores.iter().map(of_pair).collect::<Option<Vec<_>>>().ok_or_else(|| {
-            CallError::new(
-                "the loss tells no log-probabilities of answers, so there is no reference: take `Preference`",
-            )
-        })?;
-        reference.know(given.concat());
-        Ok(Some(reference.keep(&weights)))
     }
 
     /// In which numbers the ranks compute.
@@ -62,7 +97,13 @@ impl<S: Stage> Pipeline<S> {
 }
 
 /// The log-probabilities of both answers of a pair. They are 0 if it has no labels.
-fn of_pair(score: &Score) -> Option<[f64; 2]> {
+fn of_pair(score: &Score) -> Result<[f64; 2]> {
     let of = |name| score.metrics.iter().find(|one| one.name() == name);
-    Some([of("chosen")?, of("rejected")?].map(|one| one.value().unwrap_or(0.0)))
+    match (of("chosen"), of("rejected")) {
+        (Some(chosen), Some(rejected)) => Ok([chosen, rejected].map(|one| one.value().unwrap_or(0.0))),
+        _ => Err(CallError::new(
+            "the loss tells no log-probabilities of answers, so there is no reference: take `Preference`",
+        )
+        .into()),
+    }
 }

@@ -20,8 +20,9 @@ use super::settings::Run;
 use super::stalls::Stalls;
 use super::validation::{BestSoFar, Validation};
 use crate::checkpoint::{self, Checkpoint};
+use crate::data::Reference;
 use crate::error::{CheckpointError, RunError, StoreError};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, ReferenceFound};
 use crate::{Error, Result};
 
 /// A run whose processes have all that they need for the first step.
@@ -88,13 +89,7 @@ impl Run {
             notes.push("a run was lost here before its first checkpoint: it begins again".to_owned());
         }
         for reference in &self.references {
-            if let Some(is_kept) = pipeline.find_reference(reference)? {
-                let pairs = counted(reference.pairs(), "pair");
-                notes.push(format!("the model before the training is the reference for {pairs}"));
-                notes.extend(is_kept.err().map(|error| {
-                    format!("the reference is not kept, so the next run evaluates all pairs again: {error}")
-                }));
-            }
+            notes.extend(self.find(pipeline, reference)?);
         }
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
@@ -107,6 +102,32 @@ impl Run {
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
         Ok(Begun { in_common, resumed, notes, best, tracer, writer, copying })
+    }
+
+    /// Finds out a reference, unless the run is asked to end. Returns notes about it.
+    fn find<S: Stage>(&self, pipeline: &mut Pipeline<S>, reference: &Reference) -> Result<Vec<String>> {
+        let all = counted(reference.pairs(), "pair");
+        let not_kept = |kept: Result<()>| {
+            let text = |error| {
+                format!("the reference is not kept, so the next run evaluates all pairs again: {error}")
+            };
+            kept.err().map(text)
+        };
+        match pipeline.find_reference(reference, || self.interrupt.is_requested())? {
+            ReferenceFound::There => Ok(Vec::new()),
+            ReferenceFound::Now { kept } => {
+                let note = format!("the model before the training is the reference for {all}");
+                Ok([note].into_iter().chain(not_kept(kept)).collect())
+            }
+            ReferenceFound::Stopped { pairs, kept } => {
+                let next = not_kept(kept).unwrap_or_else(|| "the next run goes on from there".to_owned());
+                Err(RunError::new(format!(
+                    "the run was asked to end when {pairs} of {all} were evaluated with the model before the \
+                     training: nothing was trained, and {next}"
+                ))
+                .into())
+            }
+        }
     }
 
     /// Takes the place of a process that was lost: what the run is at, the others know.

@@ -10,6 +10,7 @@ mod passing;
 mod directory;
 mod lock;
 mod metrics;
+mod references;
 mod resume;
 mod saving;
 mod settings;

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
-use pipewright::pipeline::Evaluation;
+use pipewright::pipeline::{Evaluation, ReferenceFound};
 use pipewright::pretrained;
 use pipewright::run::ValidationSource;
 use pipewright::stages::{Shape, Tensor};
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let mut start = start.map_err(Error::not_begun)?;
         data.references.iter().for_each(|reference| show_reference(reference));
         for reference in &data.references {
-            if let Some(Err(error)) = start.find_reference(reference)? {
+            if let ReferenceFound::Now { kept: Err(error) } = start.find_reference(reference, || false)? {
                 eprintln!("warning: what the model gave before the training is not kept: {error}");
             }
         }

@@ -161,20 +161,25 @@ impl Reference {
         Some(folder.join(format!("{}.reference", key.checksum())))
     }
 
-    /// What is kept for a model with these weights. A file that is damaged is as good as none.
+    /// What is kept for a model with these weights: of the first pairs, or of all. A file that is damaged is
+    /// as good as none.
     pub(crate) fn kept(&self, weights: &str) -> Option<Vec<f64>> {
         let bytes = fs::read(self.file(weights)?).ok()?;
-        let (numbers, sum) = bytes.split_at_checked(self.documents.count() as usize * size_of::<f64>())?;
+        let of_numbers = bytes.len().checked_sub(checksum(&[]).to_string().len())?;
+        let (numbers, sum) = bytes.split_at(of_numbers);
         let fits = sum == checksum(numbers).to_string().as_bytes();
-        fits.then(|| numbers.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+        let (numbers, rest) = numbers.as_chunks();
+        let are_pairs = rest.is_empty() && numbers.len().is_multiple_of(2);
+        let are_some = are_pairs && numbers.len() as u64 <= self.documents.count();
+        (fits && are_some).then(|| numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
     }
 
-    /// Keeps what is known, of a model with these weights.
+    /// Keeps what a model with these weights gives the answers of the first pairs, or of all.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(crate) fn keep(&self, weights: &str) -> Result<()> {
-        let (Some(file), Some(given)) = (self.file(weights), self.given.get()) else {
+    pub(crate) fn keep(&self, weights: &str, given: &[f64]) -> Result<()> {
+        let Some(file) = self.file(weights) else {
             return Ok(());
         };
         let _lock = Lock::take(&file)?;

@@ -368,7 +368,9 @@ struct Judged {
 };
 inline Judged logistic(double margin, float smoothing) {
     float x = fminf(fmaxf((float)margin, -80.0f), 80.0f);
-    double rest = (double)logf(1.0f + expf(-fabsf(x)));
+    // ln(1 + small), which keeps its digits where 1 + small does not.
+    float small = expf(-fabsf(x));
+    double rest = (double)(small < 1e-3f ? small * (1.0f - 0.5f * small) : logf(1.0f + small));
     double ahead = (margin < 0.0 ? -margin : 0.0) + rest, behind = (margin > 0.0 ? margin : 0.0) + rest;
     float power = expf(-x), likely = 1.0f / (1.0f + power), share = smoothing;
     return {(1.0 - (double)share) * ahead + (double)share * behind,

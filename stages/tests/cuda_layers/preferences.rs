@@ -84,6 +84,23 @@ fn preferences_are_near_the_cpus() {
     }
 }
 
+/// Of a margin of 20 and of 60 the loss is about `exp(-20)` and `exp(-60)`, not 0.
+#[test]
+fn the_loss_of_a_pair_that_is_far_apart_keeps_its_digits() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for margin in [0.5, 7.0, 20.0, 60.0] {
+        let loss = |place| {
+            let rewards = Tensor::from_vec(&[2, 1, 1], vec![margin, 0.0]).unwrap().to(place).unwrap();
+            let target = Tensor::from_ids(&[2, 3], vec![1, 0, 0, 1, 0, 0]).unwrap();
+            PairwiseReward::default().forward(rewards, target).unwrap().0.sum
+        };
+        let (on_gpu, on_cpu) = (loss(gpu(DType::F32)), loss(Place::default()));
+        assert!((on_gpu / on_cpu - 1.0).abs() < 1e-5, "{margin}: {on_gpu}, not {on_cpu}");
+    }
+}
+
 #[test]
 fn rewards_are_near_the_cpus() {
     if emulator::start().is_none() {

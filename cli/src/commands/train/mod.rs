@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     interruption.run_begins();
     let run = prepared.run.interrupt(interruption.interrupt().clone());
     let changed = |error| RunError::name_changes(prepared.changes, error);
-    let session = run.begin(&mut prepared.pipeline).map_err(|error| Failure::refused(changed(error)))?;
+    let session = run.begin(&mut prepared.pipeline).map_err(|error| refused(changed(error).into()))?;
     drop(prepared.shows_stalls);
     if role.leads()
         && let Err(error) = prepared.introduction.print(&session)
