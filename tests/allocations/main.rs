@@ -31,12 +31,16 @@ use counting::{allocations, live_bytes, started};
 use has::has;
 use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
-use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Windows};
+use pipewright::data::{
+    self, Corpus, DataSource, Documents, Form, Images, LabelledImages, Pairs, Reference, Width, Windows,
+};
 use pipewright::schedule::Schedule;
+use pipewright::stages::loss::{AnyLoss, Preference};
 use pipewright::stages::models::{Cnn, Gpt, Mlp, ResNet};
 use pipewright::stages::{
     Bytes, DType, Device, ForwardContext, Mode, Place, Recompute, Stage, Tensor, devices, recompute,
 };
+use pipewright::tokenizer::Tokenizer;
 use tempfile::TempDir;
 
 /// This many steps in a row must be steady. The number of buffers in use depends on which rank is faster, so
@@ -83,10 +87,33 @@ fn gpt(layers: usize, micro_batches: u32) -> Recipe {
     Recipe { data: source("text"), ..recipe(layers, true, micro_batches) }
 }
 
-fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> Pipeline<impl Stage> {
+/// Pairs of answers of at most `seq` tokens, in rows of different lengths, for a model of 512 tokens.
+fn pairs(rows: usize, seq: usize) -> Arc<dyn DataSource> {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("pairs.jsonl");
+    let line = |number: usize| {
+        let (prompt, answer) = ("one ".repeat(1 + number % 5), " two".repeat(1 + 7 * number));
+        format!("{{\"prompt\": \"{prompt}\", \"chosen\": \"{answer}\", \"rejected\": \" no\"}}\n")
+    };
+    fs::write(&file, (0..24).map(line).collect::<String>()).expect("written");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/tokenizer/tokenizer.json");
+    let tokenizer = Tokenizer::read(path.as_ref()).expect("it is kept");
+    let recipe = data::Recipe { pairs: true, ..data::Recipe::new(Form::Jsonl) };
+    let documents = Documents::encode(&[file], &tokenizer, &recipe, folder.path(), &mut |_| ());
+    let reference = Reference::none(Arc::new(documents.expect("pairs")), seq).expect("they are pairs");
+    Arc::new(Pairs::shuffled(Arc::new(reference), 0..24, rows, 4, 1).expect("even"))
+}
+
+fn launch(
+    recipe: &Recipe,
+    loss: AnyLoss,
+    schedule: Schedule,
+    how: Recompute,
+    place: Place,
+) -> Pipeline<impl Stage> {
     let stages = recipe.model().split(schedule.stages()).expect("enough layers");
     let stages = stages.into_iter().map(|stage| recompute(stage, how)).collect();
-    let builder = Pipeline::builder().schedule(schedule).stages(stages).loss(recipe.loss());
+    let builder = Pipeline::builder().schedule(schedule).stages(stages).loss(loss);
     let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5);
     let builder = builder.replicas(recipe.replicas).shards(recipe.shards).sharded(recipe.sharded);
     let builder = builder.threads_per_rank(recipe.threads_per_rank).pin(false);
@@ -101,9 +128,14 @@ fn steady(recipe: &Recipe, schedule: Schedule, how: Recompute) -> u64 {
 
 /// Like [`steady`], with the stages in a place.
 fn steady_on(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> u64 {
+    steady_with(recipe, AnyLoss::new(recipe.loss()), schedule, how, place)
+}
+
+/// Like [`steady_on`], with this loss.
+fn steady_with(recipe: &Recipe, loss: AnyLoss, schedule: Schedule, how: Recompute, place: Place) -> u64 {
     let what = format!("{} x {}, {how:?}", schedule.name(), schedule.micro_batches());
     let first = started();
-    let mut pipeline = launch(recipe, schedule, how, place);
+    let mut pipeline = launch(recipe, loss, schedule, how, place);
     pipeline.step().expect("the step succeeds");
     let own = || allocations(first..started());
     let caller = counting::thread()..counting::thread() + 1;
@@ -169,6 +201,19 @@ fn documents_that_are_kept_apart_allocate_nothing() {
     let recipe = Recipe { data: Arc::new(Apart(Arc::clone(&recipe.data))), ..recipe };
     for how in Recompute::ALL {
         steady(&recipe, named("1f1b", 2, 8), how);
+    }
+}
+
+#[test]
+fn pairs_of_answers_allocate_nothing() {
+    let _alone = alone();
+    let gpt =
+        Gpt { vocab: 512, dim: 8, layers: 2, heads: 2, context: 128, dropout: 0.0, tied: false, seed: 1 };
+    // In the second case the head goes by rows.
+    for (rows, seq) in [(2, 16), (8, 128)] {
+        let recipe = recipe_of(move || gpt.model(), pairs(rows, seq), 4);
+        let loss = AnyLoss::new(Preference::dpo(0.1).expect("above 0"));
+        steady_with(&recipe, loss, named("1f1b", 2, 4), Recompute::default(), Place::default());
     }
 }
 
@@ -285,7 +330,8 @@ fn nor_do_ranks_on_a_gpu_here_or_there() {
         let recipe = gpt(1, 4);
         let schedule = || named(name, ranks, 4);
         steady_on(&recipe, schedule(), Recompute::Selective, place);
-        let mut pipeline = launch(&recipe, schedule(), Recompute::Selective, place);
+        let mut pipeline =
+            launch(&recipe, AnyLoss::new(recipe.loss()), schedule(), Recompute::Selective, place);
         let mut in_a_row = 0;
         let mut before = None;
         for _ in 0..PATIENCE {
