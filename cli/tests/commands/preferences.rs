@@ -152,6 +152,13 @@ fn a_reference_is_found_once_and_kept_for_the_runs_that_begin_alike() {
     assert!(!resumed.stdout().contains(NOTE), "it is read");
     assert_eq!(resumed.hash(), whole.hash());
 
+    // Of another model before the training, a run that goes on says so.
+    train(&place, &["--run-dir", "runs/other", "--steps", "2"]);
+    let other = ["--run-dir", "runs/other", "--resume", "--set", "pipeline.dtype=bf16"];
+    has(&train(&place, &other).stdout(), &["the reference of pairs (another model before the training)"]);
+    let bf16 = references(&place.path("cache")).into_iter().find(|path| *path != kept[0]).unwrap();
+    fs::remove_file(bf16).unwrap();
+
     // Without a place to keep it, a run goes on, and says so.
     let [kept] = &references(&place.path("cache"))[..] else { panic!("one") };
     fs::remove_file(kept).unwrap();

@@ -91,7 +91,7 @@ enum Form {
 }
 
 /// An answer, as the model and the reference see it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Answer {
     /// Its log-probability.
     given: f64,
@@ -306,17 +306,19 @@ impl Preference {
         }
     }
 
-    /// Looks at all rows of a micro-batch. In training, the logits become the gradient. Returns the score,
-    /// unless a GPU works on it.
+    /// Looks at all rows of a micro-batch. With `gradient`, the logits become the gradient of the loss.
     fn run(&mut self, micro_batch: u32, output: &mut Tensor, target: &Tensor, gradient: bool) -> Result<()> {
         self.check(output.shape(), target.shape())?;
         let (all, columns) = (output.shape().rows(), output.shape().last());
         let some = SomeRows { micro_batch, rows: 0..all, all, columns, gradient };
         self.look(&some, output, target, gradient)?;
-        if gradient {
-            self.scale(&some, output, time_of(target))?;
+        match gradient {
+            true => self.scale(&some, output, time_of(target)),
+            false => {
+                self.seen = None;
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// As [`Preference::run`], and waits for the score.
@@ -411,6 +413,7 @@ impl Loss<Tensor> for Preference {
         if !rows.gradient {
             self.look(rows, &mut output, &target, false)?;
             if let Some(gpu) = gpu.as_ref().filter(|_| rows.are_last()) {
+                self.seen = None;
                 gpu.synchronize()?;
             }
         } else {

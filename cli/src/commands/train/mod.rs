@@ -337,7 +337,16 @@ fn open(
 /// The settings that differ from a checkpoint's config and that change the training.
 fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
     match Config::parse("its config", checkpoint.config(), &[], &[]) {
-        Ok(saved) => config.changes_from(&saved),
+        Ok(saved) => {
+            let mut changes = config.changes_from(&saved)?;
+            let of_model = |change: &String| {
+                ["model.", "lora.", "pipeline.dtype"].iter().any(|of| change.starts_with(of))
+            };
+            if config.learns_pairs() && changes.iter().any(of_model) {
+                changes.push("the reference of pairs (another model before the training)".to_owned());
+            }
+            Ok(changes)
+        }
         Err(error) => Ok(vec![format!("something, but its config cannot be read: {error}")]),
     }
 }
