@@ -193,6 +193,17 @@ fn rows_are_also_added_to_a_file() {
 }
 
 #[test]
+fn columns_are_told_apart_however_slow_the_machine_is() {
+    let mut out = Vec::new();
+    let mut table = table::Table::new(&mut out, None).expect("no file is opened");
+    let guess = table::Guess { what: "a launch", unit: table::Unit::Time, predicted: Some(4e-6) };
+    table.row(&guess, 4e5, "one note").expect("it is printed");
+    drop(table);
+    let text = String::from_utf8(out).expect("text");
+    assert_eq!(row(&text, "a launch"), ["4.0 us", "400000000000.0 us", "100000000000.000", "one note"]);
+}
+
+#[test]
 fn a_gpu_is_known_by_its_name_or_its_compute_capability() {
     let kind = |name, capability| predicted::kind(name, capability).map(|kind: &Gpu| &*kind.name);
     assert_eq!(kind("NVIDIA H100 80GB HBM3", (9, 0)), Some("h100"));

@@ -93,7 +93,8 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Two spaces are between columns, however wide a number is: its unit is one space behind it.
 fn line(what: &str, [predicted, measured, ratio]: [&str; 3], note: &str) -> String {
-    let line = format!("{what:<50} {predicted:>14} {measured:>14} {ratio:>9}  {note}");
+    let line = format!("{what:<49}  {predicted:>13}  {measured:>13}  {ratio:>8}  {note}");
     line.trim_end().to_owned()
 }
