@@ -6,7 +6,9 @@
 Needs torch, transformers and trl. Writes model/ (the weights before the training), pairs.jsonl, and for each loss
 NAME.safetensors (the weights after it) and losses.json: the loss and the norm of the gradient of each step. A step
 is one batch of all pairs, and plain gradient descent. No prompt is empty: there TRL's mean over an answer counts the
-first token, which has no probability. `reward` is TRL's loss of reward models for rewards given there.
+first token, which has no probability. `rewards` is TRL's loss of reward models for rewards given there; reward_model/
+is a reward model, and `reward` its training. Its padding is a token that no pair has: transformers takes the last
+token that is no padding for the end of an answer.
 """
 import copy
 import json
@@ -21,7 +23,8 @@ import trl
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests/golden"
 FOLDER = GOLDEN / "preferences"
 STEPS, BETA = 4, 0.1
-RATES = {"sigmoid": 2.0, "ipo": 0.01}
+RATES = {"sigmoid": 2.0, "ipo": 0.01, "reward": 0.05}
+PADDING = "~"
 
 PAIRS = [
     {"prompt": "The capital of France is", "chosen": " Paris, on the Seine.", "rejected": " Rome."},
@@ -46,12 +49,16 @@ def filled(pair):
 
 def trained(start, tokenizer, kind):
     model = copy.deepcopy(start)
-    args = trl.DPOConfig(
-        output_dir="/tmp/preferences", beta=BETA, loss_type=[kind], per_device_train_batch_size=len(PAIRS),
-        max_length=64, report_to=[], use_cpu=True, bf16=False, gradient_checkpointing=False, disable_dropout=True)
+    shared = {"output_dir": "/tmp/preferences", "per_device_train_batch_size": len(PAIRS), "max_length": 64,
+              "report_to": [], "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "disable_dropout": True}
     data = datasets.Dataset.from_list([filled(pair) for pair in PAIRS])
-    trainer = trl.DPOTrainer(
-        model=model, ref_model=copy.deepcopy(start), args=args, train_dataset=data, processing_class=tokenizer)
+    if kind == "reward":
+        trainer = trl.RewardTrainer(
+            model=model, args=trl.RewardConfig(**shared), train_dataset=data, processing_class=tokenizer)
+    else:
+        args = trl.DPOConfig(beta=BETA, loss_type=[kind], **shared)
+        trainer = trl.DPOTrainer(
+            model=model, ref_model=copy.deepcopy(start), args=args, train_dataset=data, processing_class=tokenizer)
     batch = next(iter(trainer.get_train_dataloader()))
     optimizer = torch.optim.SGD(model.parameters(), lr=RATES[kind])
     model.train()
@@ -81,7 +88,7 @@ def main():
     FOLDER.mkdir(exist_ok=True)
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(GOLDEN / "tokenizer/tokenizer.json"), eos_token="<|endoftext|>",
-        pad_token="<|endoftext|>")
+        pad_token=PADDING)
     config = transformers.LlamaConfig(
         vocab_size=512, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, initializer_range=0.2,
@@ -91,8 +98,14 @@ def main():
     model.save_pretrained(FOLDER / "model")
     (FOLDER / "model/generation_config.json").unlink(missing_ok=True)
     (FOLDER / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS))
-    losses = {kind: trained(model, tokenizer, kind) for kind in RATES}
-    losses["reward"] = rewards()
+    losses = {kind: trained(model, tokenizer, kind) for kind in RATES if kind != "reward"}
+    assert tokenizer.convert_tokens_to_ids(PADDING) < 512 and not any(PADDING in str(pair) for pair in PAIRS)
+    config.num_labels, config.pad_token_id = 1, tokenizer.pad_token_id
+    torch.manual_seed(8)
+    judge = transformers.LlamaForSequenceClassification(config)
+    judge.save_pretrained(FOLDER / "reward_model")
+    losses["reward"] = trained(judge, tokenizer, "reward")
+    losses["rewards"] = rewards()
     losses["about"] = f"trl {trl.__version__}, torch {torch.__version__}, {STEPS} steps, rates {RATES}, beta {BETA}"
     (FOLDER / "losses.json").write_text(json.dumps(losses, indent=1) + "\n")
 

@@ -43,6 +43,15 @@ impl Error {
         Self::pretrained(format!("`{path}`: {found}; known are {known}"))
     }
 
+    /// A folder with a reward model where a model of texts is expected.
+    pub(crate) fn a_reward_model(folder: &Path) -> Self {
+        Self::pretrained(format!(
+            "`{}` has a reward model: it gives a text one number (score.weight), and no scores of tokens; it \
+             is for train.objective = \"reward\"",
+            folder.display()
+        ))
+    }
+
     /// A folder whose tensors differ from its model: their names, and what is wrong with each. The message
     /// lists a screen of them.
     pub(crate) fn other_tensors(folder: &Path, described_in: &str, problems: &[(String, String)]) -> Self {

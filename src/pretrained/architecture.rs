@@ -3,6 +3,7 @@
 use pipewright_stages::models::{Gpt, Llama, Model};
 
 use super::families::{gpt2, llama};
+use super::head::Head;
 use super::mapped::Mapped;
 use crate::error::Result;
 
@@ -53,43 +54,59 @@ pub struct Base<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Architecture {
     /// GPT-2.
-    Gpt2(Gpt),
+    Gpt2(Gpt, Head),
     /// Llama and its kin.
-    Llama(Family, Llama),
+    Llama(Family, Llama, Head),
 }
 
 impl Architecture {
     /// The name of its kind in a config.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Gpt2(_) => "gpt",
-            Self::Llama(family, _) => family.name(),
+            Self::Gpt2(..) => "gpt",
+            Self::Llama(family, ..) => family.name(),
         }
     }
 
     /// What adapters have to know of it.
     pub fn base(&self) -> Base<'static> {
         let (blocks, tied) = match self {
-            Self::Gpt2(gpt) => (gpt.layers, gpt.tied),
-            Self::Llama(_, llama) => (llama.layers, llama.tied),
+            Self::Gpt2(gpt, _) => (gpt.layers, gpt.tied),
+            Self::Llama(_, llama, _) => (llama.layers, llama.tied),
         };
         let kind = self.name();
         Base { kind, blocks, tied }
     }
 
+    /// The same with another end.
+    #[must_use]
+    pub fn ending_with(self, head: Head) -> Self {
+        match self {
+            Self::Gpt2(gpt, _) => Self::Gpt2(gpt, head),
+            Self::Llama(family, llama, _) => Self::Llama(family, llama, head),
+        }
+    }
+
+    /// What it ends with.
+    pub fn head(&self) -> Head {
+        match *self {
+            Self::Gpt2(_, head) | Self::Llama(.., head) => head,
+        }
+    }
+
     /// The number of tokens that it knows.
     pub fn vocab(&self) -> usize {
         match self {
-            Self::Gpt2(gpt) => gpt.vocab,
-            Self::Llama(_, llama) => llama.vocab,
+            Self::Gpt2(gpt, _) => gpt.vocab,
+            Self::Llama(_, llama, _) => llama.vocab,
         }
     }
 
     /// The longest text that it is made for, in tokens.
     pub fn context(&self) -> usize {
         match self {
-            Self::Gpt2(gpt) => gpt.context,
-            Self::Llama(_, llama) => llama.context,
+            Self::Gpt2(gpt, _) => gpt.context,
+            Self::Llama(_, llama, _) => llama.context,
         }
     }
 
@@ -99,16 +116,18 @@ impl Architecture {
     /// When its sizes are impossible.
     pub fn model(&self) -> Result<Model> {
         Ok(match self {
-            Self::Gpt2(gpt) => gpt.model()?,
-            Self::Llama(_, llama) => llama.model()?,
+            Self::Gpt2(gpt, Head::Tokens) => gpt.model()?,
+            Self::Gpt2(gpt, Head::Reward) => gpt.reward_model()?,
+            Self::Llama(_, llama, Head::Tokens) => llama.model()?,
+            Self::Llama(_, llama, Head::Reward) => llama.reward_model()?,
         })
     }
 
     /// Its parameters, and from which tensors of a checkpoint each is made.
     pub fn table(&self) -> Vec<Mapped> {
         match self {
-            Self::Gpt2(gpt) => gpt2::table(gpt),
-            Self::Llama(_, model) => llama::table(model),
+            Self::Gpt2(gpt, head) => gpt2::table(gpt, *head),
+            Self::Llama(_, model, head) => llama::table(model, *head),
         }
     }
 }

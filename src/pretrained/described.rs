@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::architecture::{Architecture, Family};
 use super::families::{every, gpt2, llama};
+use super::head::Head;
 use super::json::{Json, read};
 use super::key::{Key, Table, completed};
 use super::{rope, sizes};
@@ -19,14 +20,20 @@ pub const CONFIG: &str = "config.json";
 /// The file of a tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
 
-/// The architectures that `config.json` may name.
-const KNOWN: [(&str, Option<Family>); 6] = [
-    ("GPT2LMHeadModel", None),
-    ("LlamaForCausalLM", Some(Family::Llama)),
-    ("MistralForCausalLM", Some(Family::Mistral)),
-    ("MixtralForCausalLM", Some(Family::Mixtral)),
-    ("Qwen2ForCausalLM", Some(Family::Qwen2)),
-    ("Qwen3ForCausalLM", Some(Family::Qwen3)),
+/// The architectures that `config.json` may name. Of two with one family, the first is the usual one.
+const KNOWN: [(&str, Option<Family>, Head); 12] = [
+    ("GPT2LMHeadModel", None, Head::Tokens),
+    ("LlamaForCausalLM", Some(Family::Llama), Head::Tokens),
+    ("MistralForCausalLM", Some(Family::Mistral), Head::Tokens),
+    ("MixtralForCausalLM", Some(Family::Mixtral), Head::Tokens),
+    ("Qwen2ForCausalLM", Some(Family::Qwen2), Head::Tokens),
+    ("Qwen3ForCausalLM", Some(Family::Qwen3), Head::Tokens),
+    ("GPT2ForSequenceClassification", None, Head::Reward),
+    ("LlamaForSequenceClassification", Some(Family::Llama), Head::Reward),
+    ("MistralForSequenceClassification", Some(Family::Mistral), Head::Reward),
+    ("MixtralForSequenceClassification", Some(Family::Mixtral), Head::Reward),
+    ("Qwen2ForSequenceClassification", Some(Family::Qwen2), Head::Reward),
+    ("Qwen3ForSequenceClassification", Some(Family::Qwen3), Head::Reward),
 ];
 
 /// A folder's `config.json`, and the family that it names.
@@ -34,6 +41,7 @@ pub(super) struct Described {
     pub(super) path: PathBuf,
     pub(super) found: Value,
     pub(super) family: Option<Family>,
+    head: Head,
 }
 
 impl Described {
@@ -49,8 +57,8 @@ impl Described {
             )));
         }
         let found = read(&path)?;
-        let family = family(&path, &found)?;
-        Ok(Self { path, found, family })
+        let (family, head) = named(&path, &found)?;
+        Ok(Self { path, found, family, head })
     }
 
     /// The tables of its keys.
@@ -89,42 +97,43 @@ pub fn read_config(folder: &Path) -> Result<Architecture> {
     let (path, value) = (&described.path, &described.completed()?);
     let json = Json { path, value };
     let architecture = match described.family {
-        None => gpt2(json)?,
+        None => gpt2(json, described.head)?,
         Some(family) => {
             let rope = rope::read(path, &described.found, json)?;
-            llama(json, family, rope)?
+            Architecture::Llama(family, llama(json, family, rope)?, described.head)
         }
     };
     sizes::check(path, &architecture)?;
     Ok(architecture)
 }
 
-/// The family that `architectures` names, or else `model_type`. Two that contradict each other are refused.
-fn family(path: &Path, value: &Value) -> Result<Option<Family>> {
+/// The family and the head that `architectures` names, or else `model_type`. Two that contradict each other
+/// are refused.
+fn named(path: &Path, value: &Value) -> Result<(Option<Family>, Head)> {
     let json = Json { path, value };
     let named = json.get("architectures").and_then(|names| names.get(0)?.as_str());
     let kind = json.text("model_type")?;
-    let known = KNOWN.into_iter().find(|&(name, family)| match named {
+    let known = KNOWN.into_iter().find(|&(name, family, _)| match named {
         Some(named) => named == name,
         None => kind == Some(model_type(family)),
     });
-    let Some((_, family)) = known else {
-        return Err(Error::unknown_model(path, named.or(kind), &KNOWN.map(|(name, _)| name)));
+    let Some((_, family, head)) = known else {
+        return Err(Error::unknown_model(path, named.or(kind), &KNOWN.map(|(name, ..)| name)));
     };
     let agrees = kind.is_none_or(|kind| kind == model_type(family));
     json.require(agrees, "model_type", "the type of its `architectures`")?;
-    Ok(family)
+    Ok((family, head))
 }
 
 fn model_type(family: Option<Family>) -> &'static str {
     family.map_or("gpt2", Family::name)
 }
 
-fn gpt2(json: Json<'_>) -> Result<Architecture> {
+fn gpt2(json: Json<'_>, head: Head) -> Result<Architecture> {
     let dim = json.count("n_embd")?;
     let wide = json.count_or("n_inner", 4 * dim)?;
     json.require(wide == 4 * dim, "n_inner", "four times n_embd")?;
-    Ok(Architecture::Gpt2(Gpt {
+    let gpt = Gpt {
         vocab: json.count("vocab_size")?,
         dim,
         layers: json.layers("n_layer")?,
@@ -133,10 +142,11 @@ fn gpt2(json: Json<'_>) -> Result<Architecture> {
         dropout: 0.0,
         tied: json.truth("tie_word_embeddings")?,
         seed: 0,
-    }))
+    };
+    Ok(Architecture::Gpt2(gpt, head))
 }
 
-fn llama(json: Json<'_>, family: Family, rope: Rope) -> Result<Architecture> {
+fn llama(json: Json<'_>, family: Family, rope: Rope) -> Result<Llama> {
     let (dim, query) = (json.count("hidden_size")?, json.count("num_attention_heads")?);
     json.require(query > 0, "num_attention_heads", "1 or more")?;
     let heads = Heads {
@@ -151,7 +161,7 @@ fn llama(json: Json<'_>, family: Family, rope: Rope) -> Result<Architecture> {
         Family::Mixtral => Some(routing(json)?),
         _ => None,
     };
-    let model = Llama {
+    Ok(Llama {
         vocab: json.count("vocab_size")?,
         dim,
         layers,
@@ -167,8 +177,7 @@ fn llama(json: Json<'_>, family: Family, rope: Rope) -> Result<Architecture> {
         padding: padding(json)?,
         experts,
         seed: 0,
-    };
-    Ok(Architecture::Llama(family, model))
+    })
 }
 
 /// The token whose vector is not trained. As an index in Python, a number below 0 counts from the end.
@@ -238,11 +247,12 @@ fn routing(json: Json<'_>) -> Result<Routing> {
 }
 
 /// The text of a `config.json` for a model. It names no token that begins or ends a text: without these keys,
-/// transformers takes the first tokens of Llama's vocabulary.
+/// transformers takes the first tokens of Llama's vocabulary. The one number of a reward model is a label
+/// there.
 pub fn describe(architecture: &Architecture) -> String {
-    let value = match architecture {
-        Architecture::Gpt2(gpt) => json!({
-            "architectures": ["GPT2LMHeadModel"],
+    let mut value = match architecture {
+        Architecture::Gpt2(gpt, head) => json!({
+            "architectures": [class(None, *head)],
             "model_type": "gpt2",
             "vocab_size": gpt.vocab,
             "n_embd": gpt.dim,
@@ -256,15 +266,24 @@ pub fn describe(architecture: &Architecture) -> String {
             "eos_token_id": null,
             "dtype": "float32",
         }),
-        Architecture::Llama(family, model) => described_llama(*family, model),
+        Architecture::Llama(family, model, head) => described_llama(*family, model, *head),
     };
+    if architecture.head() == Head::Reward {
+        value["id2label"] = json!({"0": "LABEL_0"});
+        value["label2id"] = json!({"LABEL_0": 0});
+    }
     format!("{value:#}\n")
 }
 
-fn described_llama(family: Family, model: &Llama) -> Value {
-    let named = KNOWN.iter().find(|(_, of)| *of == Some(family));
+/// The name of a model's class.
+fn class(family: Option<Family>, head: Head) -> &'static str {
+    let named = KNOWN.iter().find(|(_, of, end)| (*of, *end) == (family, head));
+    named.expect("every family has a name").0
+}
+
+fn described_llama(family: Family, model: &Llama, head: Head) -> Value {
     let mut value = json!({
-        "architectures": [named.expect("every family has a name").0],
+        "architectures": [class(Some(family), head)],
         "model_type": family.name(),
         "vocab_size": model.vocab,
         "hidden_size": model.dim,

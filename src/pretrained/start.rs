@@ -6,10 +6,12 @@ use pipewright_stages::{
     BuildStage, Error, Lora, Parameter, Result, Sequential, Shard, Stage, StageBuilder, starting_at_zero,
 };
 
+use super::head::SCORE;
 use super::weights::Weights;
 
 /// A builder that reads the stage's weights, and no others, when it builds the stage. `adapters` are the
-/// weights of its adapters, and of a head that is saved beside them; without them, adapters start anew.
+/// weights of its adapters, and of a head that is saved beside them; without them, adapters start anew. So
+/// does the head of a reward model, if the folder has none.
 pub fn start_from(
     weights: Arc<Weights>,
     adapters: Option<Arc<Weights>>,
@@ -36,6 +38,7 @@ impl BuildStage<Sequential> for Started {
             let read = match &self.adapters {
                 Some(adapters) if is_adapter || adapters.has(parameter.name()) => adapters.read(parameter),
                 None if is_adapter => Ok(()),
+                _ if parameter.name() == SCORE && !self.weights.has(SCORE) => Ok(()),
                 _ => self.weights.read(parameter),
             };
             read.map_err(|error| Error::other(error).at(parameter.name()))

@@ -12,7 +12,9 @@ use serde::Deserialize;
 
 use super::architecture::Architecture;
 use super::described::CONFIG;
+use super::families::gpt2::PREFIX;
 use super::fused::inside;
+use super::head::{Head, SCORE};
 use super::json;
 use super::mapped::{LEFT_OVER, MISSING, Mapped, Part, other_shape};
 use super::numbers::width;
@@ -23,9 +25,6 @@ use crate::error::{Error, Result};
 /// The one file of a model, and the list of several.
 pub(super) const ONE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-
-/// What GPT-2's tensors are called in models with a head.
-const PREFIX: &str = "transformer.";
 
 /// The output projection, in every family.
 const HEAD: &str = "lm_head.weight";
@@ -61,13 +60,25 @@ struct Index {
 }
 
 impl Weights {
-    /// Opens a folder's files, and checks that they have exactly the tensors of the model.
+    /// Opens a folder's files, and checks that they have exactly the tensors of the model. A reward model may
+    /// start from a model of texts, which has another head: then its own [is not there](Self::has).
     ///
     /// # Errors
     /// When a file is missing or damaged. When tensors are missing, left over or of another shape: all of
-    /// them are named.
+    /// them are named. When the folder has a reward model, and the architecture is none.
     pub fn open(folder: &Path, architecture: &Architecture) -> Result<Self> {
-        Self::of(folder, files(folder)?, architecture.table(), CONFIG)
+        let weights = Self::listed(folder, files(folder)?)?;
+        let (mut table, is_scored) = (architecture.table(), weights.lists(SCORE));
+        match architecture.head() {
+            Head::Tokens if is_scored => return Err(Error::a_reward_model(folder)),
+            Head::Reward if !is_scored => table.retain(|mapped| mapped.name != SCORE),
+            _ => {}
+        }
+        let weights = weights.checked(table, CONFIG)?;
+        if architecture.head() == Head::Tokens {
+            weights.check_head()?;
+        }
+        Ok(weights)
     }
 
     /// Opens these files of a folder, and checks that they have exactly the tensors of the table.
@@ -119,7 +130,6 @@ impl Weights {
         self.table = table;
         self.described_in = described_in;
         self.check()?;
-        self.check_head()?;
         Ok(self)
     }
 
@@ -268,6 +278,7 @@ impl Weights {
     fn find(&self, name: &str) -> Option<(&str, &Tensor)> {
         let found = self.tensors.get_key_value(name);
         let found = found.or_else(|| self.tensors.get_key_value(&format!("{PREFIX}{name}")));
+        let found = found.or_else(|| self.tensors.get_key_value(name.strip_prefix(PREFIX)?));
         found.map(|(name, tensor)| (name.as_str(), tensor))
     }
 

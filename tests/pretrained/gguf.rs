@@ -134,7 +134,7 @@ fn the_factors_of_llama_3_1_are_its_scaling() {
         let bytes: Vec<u8> = factors.into_iter().flat_map(f32::to_le_bytes).collect();
         file.tensor("rope_freqs.weight", &[8], 0, &bytes);
         let (architecture, json) = imported(&file).expect("it is read");
-        let Architecture::Llama(_, model) = architecture else {
+        let Architecture::Llama(_, model, _) = architecture else {
             panic!("it is a Llama");
         };
         let scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original };

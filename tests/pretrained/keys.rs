@@ -21,7 +21,7 @@ fn keys_that_are_left_out_are_as_in_transformers() {
         ("qwen2", 151_936, 22_016, 32, 128, 32_768, 1e4, 1e-6, None),
         ("qwen3", 151_936, 22_016, 32, 128, 32_768, 1e4, 1e-6, None),
     ] {
-        let Architecture::Llama(family, model) = of_keys(&json!({"model_type": kind})) else {
+        let Architecture::Llama(family, model, _) = of_keys(&json!({"model_type": kind})) else {
             panic!("{kind} is no GPT-2");
         };
         assert_eq!(family.name(), kind);
@@ -34,11 +34,11 @@ fn keys_that_are_left_out_are_as_in_transformers() {
     let small = json!({
         "model_type": "qwen3", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4
     });
-    let Architecture::Llama(_, qwen3) = of_keys(&small) else {
+    let Architecture::Llama(_, qwen3, _) = of_keys(&small) else {
         panic!("it is a Qwen-3");
     };
     assert_eq!(qwen3.heads.width, 128, "not 64 / 4");
-    let Architecture::Gpt2(gpt) = of_keys(&json!({"model_type": "gpt2"})) else {
+    let Architecture::Gpt2(gpt, _) = of_keys(&json!({"model_type": "gpt2"})) else {
         panic!("it is a GPT-2");
     };
     assert_eq!((gpt.vocab, gpt.dim, gpt.layers), (50_257, 768, 12));
@@ -84,7 +84,7 @@ fn the_padding_token_is_that_of_transformers() {
         [(json!("null"), None), (json!(0), Some(0)), (json!(95), Some(95)), (json!(-1), Some(95))]
     {
         let scratch = changed("llama", &json!({"pad_token_id": found}));
-        let Architecture::Llama(_, llama) = read_config(scratch.path()).expect("known") else {
+        let Architecture::Llama(_, llama, _) = read_config(scratch.path()).expect("known") else {
             panic!("it is a Llama");
         };
         assert_eq!(llama.padding, expected, "{found}");

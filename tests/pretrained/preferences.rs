@@ -4,7 +4,7 @@
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::{Documents, Form, Pairs, Recipe, Reference};
 use pipewright::run::{Event, Run};
-use pipewright::stages::loss::Preference;
+use pipewright::stages::loss::{AnyLoss, PairwiseReward, Preference};
 use pipewright::stages::optimizer::Sgd;
 use pipewright::tokenizer::Tokenizer;
 
@@ -16,29 +16,30 @@ fn golden(name: &str) -> std::path::PathBuf {
 }
 
 /// The pairs, six in one step: three micro-batches of two.
-fn pairs(scratch: &Path) -> (Arc<Reference>, Arc<Pairs>) {
+fn pairs(scratch: &Path, has_reference: bool) -> (Arc<Reference>, Arc<Pairs>) {
     let tokenizer = Tokenizer::read(&golden("../tokenizer/tokenizer.json")).expect("it is kept");
     let recipe = Recipe { pairs: true, ..Recipe::new(Form::Jsonl) };
     let paths = [golden("pairs.jsonl")];
     let documents = Documents::encode(&paths, &tokenizer, &recipe, scratch, &mut |_| ()).expect("pairs");
     assert_eq!(documents.count(), 12);
-    let reference = Arc::new(Reference::new(Arc::new(documents), 64).expect("they are pairs"));
+    let make = if has_reference { Reference::new } else { Reference::none };
+    let reference = Arc::new(make(Arc::new(documents), 64).expect("they are pairs"));
     let pairs = Pairs::shuffled(Arc::clone(&reference), 0..6, 4, 3, 1).expect("six pairs");
     assert_eq!((pairs.count(), pairs.left_out()), (6, 0));
     (reference, Arc::new(pairs))
 }
 
-/// Trains as TRL did: in `ranks` stages of `shards` shards.
-fn compare(kind: &str, loss: Preference, rate: f64, [ranks, shards]: [u32; 2]) {
+/// Trains as TRL did, from the model of this folder: in `ranks` stages of `shards` shards.
+fn compare(kind: &str, model: &str, loss: AnyLoss, rate: f64, [ranks, shards]: [u32; 2]) {
     let what = format!("{kind} in {ranks} stages of {shards} shards");
     let scratch = tempfile::tempdir().expect("a folder");
-    let (reference, data) = pairs(scratch.path());
-    let (architecture, stages) = stages(&golden("model"), ranks, shards);
+    let (reference, data) = pairs(scratch.path(), kind != "reward");
+    let (architecture, stages) = stages(&golden(model), ranks, shards);
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::named("1f1b", ranks, 3).expect("it fits"))
         .stages(stages)
         .shards(shards)
-        .loss(loss.with_shard_groups(shards).expect("a power of two"))
+        .loss(loss)
         .data(data)
         .optimizer(Sgd::default())
         .learning_rate(LearningRate::Constant(rate))
@@ -69,7 +70,7 @@ fn compare(kind: &str, loss: Preference, rate: f64, [ranks, shards]: [u32; 2]) {
     let trained = fs::read(golden(&format!("{kind}.safetensors"))).expect("it is kept");
     let trained = SafeTensors::deserialize(&trained).expect("whole");
     let checkpoint = Checkpoint::open(&outcome.checkpoint).expect("saved");
-    let (_, mut whole) = super::stages(&golden("model"), 1, shards);
+    let (_, mut whole) = super::stages(&golden(model), 1, shards);
     let mut whole = whole.remove(0).build().expect("its weights are read");
     checkpoint.read_weights(whole.parameters()).expect("saved");
     for mapped in architecture.table() {
@@ -87,7 +88,16 @@ fn compare(kind: &str, loss: Preference, rate: f64, [ranks, shards]: [u32; 2]) {
 #[test]
 fn preferences_are_learnt_as_in_trl() {
     for layout in [[1, 1], [3, 1], [2, 2]] {
-        compare("sigmoid", Preference::dpo(0.1).expect("above 0"), 2.0, layout);
-        compare("ipo", Preference::ipo(0.1).expect("above 0"), 0.01, layout);
+        let of_shards =
+            |loss: Preference| AnyLoss::new(loss.with_shard_groups(layout[1]).expect("a power of two"));
+        compare("sigmoid", "model", of_shards(Preference::dpo(0.1).expect("above 0")), 2.0, layout);
+        compare("ipo", "model", of_shards(Preference::ipo(0.1).expect("above 0")), 0.01, layout);
+    }
+}
+
+#[test]
+fn a_reward_model_learns_as_in_trl() {
+    for layout in [[1, 1], [3, 1]] {
+        compare("reward", "reward_model", AnyLoss::new(PairwiseReward::default()), 0.05, layout);
     }
 }

@@ -12,7 +12,7 @@ use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
-use pipewright::pretrained::{self, Adapters, Architecture};
+use pipewright::pretrained::{self, Adapters, Architecture, SCORE};
 
 /// Write a trained model as a folder: for Hugging Face's transformers, or with our names
 ///
@@ -116,7 +116,8 @@ fn write_adapters(
     architecture: &Architecture,
     model: &mut Sequential,
 ) -> Result<()> {
-    let also = |name: &&str| !Lora::is_adapter(name);
+    let is_head = |name: &str| config.gives_rewards() && name == SCORE;
+    let also = |name: &&str| !Lora::is_adapter(name) && !is_head(name);
     let parameters = model.parameters();
     let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
     if let Some(parameter) = trained.map(|parameter| parameter.name()).find(also) {

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::error::ValueProblem;
 use pipewright::pipeline::may_defer_head;
 use pipewright::pretrained::{
-    Architecture, Family, Target, Weights, open_adapters, open_own, quantised, start_from,
+    Architecture, Family, Head, Target, Weights, open_adapters, open_own, quantised, start_from,
 };
 use pipewright::schedule::Schedule;
 
@@ -81,18 +81,22 @@ pub fn architecture(config: &Config) -> Option<Architecture> {
         return None;
     }
     let context = model.context.unwrap_or(config.data.seq);
+    let head = if config.gives_rewards() { Head::Reward } else { Head::Tokens };
     Some(match model.kind.family() {
-        Some(family) => Architecture::Llama(family, llama(model, family, context)),
-        None => Architecture::Gpt2(Gpt {
-            vocab: model.vocab,
-            dim: model.dim,
-            layers: model.layers,
-            heads: model.heads,
-            context,
-            dropout: model.dropout as f32,
-            tied: model.tied,
-            seed: model.seed,
-        }),
+        Some(family) => Architecture::Llama(family, llama(model, family, context), head),
+        None => {
+            let gpt = Gpt {
+                vocab: model.vocab,
+                dim: model.dim,
+                layers: model.layers,
+                heads: model.heads,
+                context,
+                dropout: model.dropout as f32,
+                tied: model.tied,
+                seed: model.seed,
+            };
+            Architecture::Gpt2(gpt, head)
+        }
     })
 }
 

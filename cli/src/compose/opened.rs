@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::tokenized::{documents, tokenizer, tokens_folder};
-use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths, ReferenceBy};
+use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths};
 use crate::error::Result;
 use pipewright::data::{
     Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Longer, Mixture,
@@ -106,11 +106,9 @@ impl Opened {
         if !config.learns_pairs() {
             return Ok(Self::Documents(documents));
         }
-        let reference = match config.train.reference {
-            ReferenceBy::Start => {
-                Reference::new(documents, seq)?.kept_in(tokens_folder(config)?, config.start()?)
-            }
-            ReferenceBy::None => Reference::none(documents, seq)?,
+        let reference = match config.has_reference() {
+            true => Reference::new(documents, seq)?.kept_in(tokens_folder(config)?, config.start()?),
+            false => Reference::none(documents, seq)?,
         };
         let reference = if may_differ(config) { reference } else { reference.with_whole_rows() };
         Ok(Self::Pairs(Arc::new(reference)))

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pipewright::stages::loss::{AnyLoss, CrossEntropy, Preference};
+use pipewright::stages::loss::{AnyLoss, CrossEntropy, PairwiseReward, Preference};
 use pipewright::stages::optimizer::{LearningRate, Optimizer};
 use pipewright::stages::{RecomputedStage, Sequential};
 
@@ -103,6 +103,7 @@ pub fn loss(config: &Config) -> Result<AnyLoss> {
         }
         Objective::Dpo => Preference::dpo(config.train.beta as f32).map_err(beta)?,
         Objective::Ipo => Preference::ipo(config.train.beta as f32).map_err(beta)?,
+        Objective::Reward => return Ok(AnyLoss::new(PairwiseReward::default())),
     };
     let preference = preference.smoothed(smoothing).map_err(smoothed)?;
     Ok(AnyLoss::new(preference.with_shard_groups(groups)?))

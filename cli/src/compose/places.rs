@@ -150,6 +150,9 @@ pub(super) fn fused_heads() -> String {
 /// A warning, if a GPT's scores cannot be read fast with `bf16`. Where they come some rows at a time, the
 /// rows have room.
 fn slow_vocabulary(config: &Config) -> String {
+    if config.gives_rewards() {
+        return String::new();
+    }
     let model = &config.model;
     let rows = config.micro_batch_size() * config.data.seq;
     let is_deferred = Part::Scores([model.dim, model.vocab], model.tied).is_deferred(rows);

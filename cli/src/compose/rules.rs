@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use glob::Pattern;
+use pipewright::pretrained::SCORE;
 use pipewright::stages::models::{Model, Rules, UnitContents};
 use pipewright::stages::optimizer::Decay;
 use pipewright::stages::{Lora, Quantisation, Training};
@@ -103,7 +104,7 @@ fn quantisation(config: &Config, kinds: Kinds) -> Result<Quantise> {
     let targets = patterns(config, "lora.targets", &config.lora.targets)?;
     let brings_head = config.lora.rank > 0 && fits(&targets, "lm_head");
     Ok(Box::new(move |name| {
-        let is_outer = ["wte.weight", "wpe.weight", "lm_head.weight"].contains(&name);
+        let is_outer = ["wte.weight", "wpe.weight", "lm_head.weight", SCORE].contains(&name);
         let is_own = Lora::is_adapter(name) || (brings_head && name == "lm_head.weight");
         let base = base.filter(|_| !is_outer);
         base.or_else(|| kinds.get(name).copied()).filter(|_| !is_own)
@@ -123,12 +124,14 @@ fn rules(
         seed: config.model.seed,
     };
     let has_adapters = lora.rank > 0;
+    let gives_rewards = config.gives_rewards();
     let choose = move |target: &str| (has_adapters && fits(&targets, target)).then_some(lora);
     let training = move |name: &str| {
         let group = groups.iter().find(|(patterns, _)| fits(patterns, name));
         let group = group.map(|(_, group)| group.clone()).unwrap_or_default();
-        // A group that names parameters trains them.
-        let frozen_by_default = has_adapters && !Lora::is_adapter(name) && group.parameters.is_empty();
+        // A group that names parameters trains them. No model of texts has the head of a reward model.
+        let is_new = Lora::is_adapter(name) || (gives_rewards && name == SCORE);
+        let frozen_by_default = has_adapters && !is_new && group.parameters.is_empty();
         Training {
             frozen: group.frozen.unwrap_or(frozen_by_default),
             rate: group.rate.unwrap_or(1.0),

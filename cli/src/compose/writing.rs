@@ -25,6 +25,9 @@ const OF_WHOLE_TEXTS: [&str; 7] =
 /// # Errors
 /// Why it cannot write.
 pub fn writing(config: &Config) -> Result<Writing, String> {
+    if config.gives_rewards() {
+        return Err("a reward model writes no text: it gives a text one number".to_owned());
+    }
     if let Some(architecture) = architecture(config) {
         return Ok(Writing { vocab: architecture.vocab(), context: architecture.context() });
     }

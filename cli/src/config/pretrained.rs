@@ -137,8 +137,8 @@ fn keys(architecture: &Architecture) -> Result<Table> {
 
 fn model_of(architecture: &Architecture) -> Model {
     let (family, llama) = match architecture {
-        Architecture::Llama(family, llama) => (*family, llama),
-        Architecture::Gpt2(gpt) => {
+        Architecture::Llama(family, llama, _) => (*family, llama),
+        Architecture::Gpt2(gpt, _) => {
             return Model {
                 kind: ModelKind::Gpt,
                 vocab: gpt.vocab,

@@ -183,7 +183,7 @@ section! {
         ],
         /// What training minimises. `"cross-entropy"`: of the next token, or of an image's class. `"dpo"` and
         /// `"ipo"`: the loss of preferences, from pairs of answers in the fields `chosen` and `rejected`; two
-        /// rows are a pair.
+        /// rows are a pair. `"reward"`: from such pairs, a model that gives an answer one number.
         objective: Objective = Objective::CrossEntropy => [page("preferences.md"), also("loss_type")],
         /// dpo, ipo: with a larger one, the model stays nearer to the reference.
         beta: f64 = 0.1 => [only("objective", PREFERENCES), within(ABOVE_0)],
@@ -277,6 +277,8 @@ pub enum Objective {
     Dpo,
     /// Identity preference optimization.
     Ipo,
+    /// The loss of reward models.
+    Reward,
 }
 
 /// What answers are compared with.

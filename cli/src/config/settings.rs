@@ -15,7 +15,7 @@ use super::keys;
 use super::kinds;
 use super::model::{Model, ModelKind};
 use super::optimizer::{LearningRateSchedule, Lora, Optimizer};
-use super::sections::{Checkpoint, Launch, Metrics, Objective, Pipeline, SyncKind, Train};
+use super::sections::{Checkpoint, Launch, Metrics, Objective, Pipeline, ReferenceBy, SyncKind, Train};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
 /// Keys of `[data]` that do not count for pairs of answers.
@@ -292,7 +292,7 @@ impl Config {
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
         match self.train.objective {
             Objective::CrossEntropy => {}
-            Objective::Dpo => return ("nats", "pair"),
+            Objective::Dpo | Objective::Reward => return ("nats", "pair"),
             Objective::Ipo => return ("squared nats", "pair"),
         }
         let is_answers = self.all_data().iter().all(|data| data.loss_on == LossOn::Answers);
@@ -306,6 +306,16 @@ impl Config {
     /// How many rows belong together: both answers of a pair are in one micro-batch.
     pub fn rows_together(&self) -> usize {
         if self.learns_pairs() { 2 } else { 1 }
+    }
+
+    /// Whether its model gives rewards, and no scores of tokens.
+    pub fn gives_rewards(&self) -> bool {
+        self.train.objective == Objective::Reward
+    }
+
+    /// Whether it compares answers with the model before the training.
+    pub fn has_reference(&self) -> bool {
+        self.learns_pairs() && !self.gives_rewards() && self.train.reference == ReferenceBy::Start
     }
 
     /// Whether it learns from pairs of answers.

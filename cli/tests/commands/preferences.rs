@@ -274,3 +274,97 @@ fn a_plan_and_measured_costs_know_pairs() {
     has(&said, &["pairs/s", "chosen: "]);
     assert!(!place.path("cache").exists() || references(&place.path("cache")).is_empty());
 }
+
+/// The numbers of an evaluation.
+fn evaluated(place: &Place, args: &[&str]) -> serde_json::Value {
+    let text = place.run(&[&["evaluate", "--format", "json"], args].concat()).done().stdout();
+    let mut found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    found.as_object_mut().unwrap().remove("seconds");
+    found
+}
+
+#[test]
+fn a_reward_model_starts_from_a_model_of_texts_and_is_exported_as_one_for_transformers() {
+    let place = place();
+    let run = |name: &str, sets: &[&str]| {
+        let sets = [&["train.objective=reward"], sets].concat();
+        train(&place, &[&["--run-dir", &format!("runs/{name}")], &set(&sets)[..]].concat())
+    };
+    let one = run("one", &["pipeline.stages=1"]);
+    has(&one.stdout(), &["20 pairs of answers", "accuracy", "margin"]);
+    assert!(!one.stdout().contains("is the reference"), "there is none");
+    let adapters = ["lora.rank=2", "lora.targets=[\"*.attn.q\", \"*.mlp.down\"]"];
+    let adapted = run("adapted", &adapters).hash();
+    for (name, sets, same) in [
+        ("three", &["pipeline.stages=3"][..], &one.hash()),
+        ("replicas", &["pipeline.replicas=2", "optimizer.sharded=true"], &one.hash()),
+        ("adapted-three", &["pipeline.stages=3", adapters[0], adapters[1]], &adapted),
+    ] {
+        assert_eq!(run(name, sets).hash(), *same, "{name}");
+    }
+    let blocks = run("blocks", &["model.base=q8", adapters[0], adapters[1]]).hash();
+    assert_eq!(
+        run("blocks-three", &["model.base=q8", "pipeline.stages=3", adapters[0], adapters[1]]).hash(),
+        blocks
+    );
+
+    // Resumed, it has the head that it had.
+    run("whole", &[]);
+    let half = |args: &[&str]| train(&place, &[&["--run-dir", "runs/half"], args].concat());
+    half(&["--steps", "2", "--set", "train.objective=reward"]);
+    assert_eq!(
+        place.run(&["train", "--run-dir", "runs/half", "--resume", "--weights-hash"]).done().hash(),
+        one.hash()
+    );
+
+    place.run(&["export", "runs/one", "judge"]).done();
+    let described: serde_json::Value = serde_json::from_str(&place.text("judge/config.json")).unwrap();
+    assert_eq!(described["architectures"], serde_json::json!(["LlamaForSequenceClassification"]));
+    assert_eq!(described["id2label"], serde_json::json!({"0": "LABEL_0"}));
+    let found = evaluated(&place, &["runs/one"]);
+    let exported = ["runs/one", "--set", "model.path=judge"];
+    assert_eq!(evaluated(&place, &exported), found);
+    let said = run("goes-on", &["model.path=judge", "train.steps=1", "optimizer.learning_rate=1e-30"]);
+    has(&said.stdout(), &["done: 1 step"]);
+
+    // Adapters have the head beside them, as PEFT saves it.
+    place.run(&["export", "runs/adapted", "adapters"]).done();
+    let described: serde_json::Value =
+        serde_json::from_str(&place.text("adapters/adapter_config.json")).unwrap();
+    assert_eq!(described["task_type"], "SEQ_CLS");
+    assert_eq!(described["modules_to_save"], serde_json::json!(["score"]));
+    let from_adapters =
+        run("from-adapters", &["lora.path=adapters", "train.steps=1", "optimizer.learning_rate=1e-30"]);
+    assert_eq!(from_adapters.hash(), adapted);
+    place.run(&["export", "runs/adapted", "merged", "--merge"]).done();
+    assert!(place.text("merged/config.json").contains("LlamaForSequenceClassification"));
+}
+
+#[test]
+fn what_a_reward_model_cannot_do_is_refused_by_its_key() {
+    let place = place();
+    for (sets, expected) in [
+        (&["optimizer.label_smoothing=0.1"][..], "optimizer.label_smoothing: the loss of rewards has none"),
+        (&["pipeline.shards=2"], "pipeline.shards: a reward model has one output, which is not divided"),
+        (&["pipeline.shard_groups=2"], "pipeline.shard_groups: a reward model has one output"),
+        (&["train.sample_every=1"], "train.sample_every: a reward model writes no text"),
+        (&["train.reference=none"], "train.reference is for train.objective"),
+        (&["train.beta=0.3"], "train.beta is for train.objective"),
+        (&["lora.rank=2", "lora.targets=[\"score\"]"], "lora.targets: `score` fits nothing"),
+    ] {
+        let sets = [&["train.objective=reward"], sets].concat();
+        let said = place.run_with(&["train", "my.toml"], &sets).refused();
+        assert!(said.contains(expected), "{sets:?}: {said}");
+    }
+    let sets = ["train.objective=reward", "train.steps=1", "pipeline.stages=1"];
+    train(&place, &[&["--run-dir", "runs/judge"], &set(&sets)[..]].concat());
+    let said = place.run(&["sample", "runs/judge"]).refused();
+    assert!(said.contains("a reward model writes no text"), "{said}");
+    place.run(&["export", "runs/judge", "judge"]).done();
+    for sets in [&["train.objective=dpo"][..], &["train.objective=cross-entropy", "data.field=chosen"]] {
+        let sets = [&["model.path=judge"], sets].concat();
+        let said = place.run_with(&["train", "my.toml"], &sets).refused();
+        let expected = "`judge` has a reward model: it gives a text one number (score.weight), and no scores";
+        assert!(said.contains(expected), "{said}");
+    }
+}

@@ -35,7 +35,11 @@ const KEYS: &[Key] = &[
     ),
     only("rank_pattern", &["{}", "null"], "empty: all adapters have one rank"),
     only("alpha_pattern", &["{}", "null"], "empty: all adapters have one alpha"),
-    only("modules_to_save", NONE, "empty: add these modules to the weights of the model first"),
+    only(
+        "modules_to_save",
+        &["null", "[]", "{}", "[\"score\"]", "[\"classifier\",\"score\"]"],
+        "empty, or [\"score\"] for a reward model: add other modules to the weights of the model first",
+    ),
     only("trainable_token_indices", NONE, "empty: adapters are of linear layers only"),
     only("target_parameters", NONE, "empty: adapters are of linear layers only"),
     only("layer_replication", NONE, "empty: there is one of each block"),

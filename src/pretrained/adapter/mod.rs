@@ -13,10 +13,14 @@ pub use keys::{ADAPTER_CONFIG, told_of_adapters};
 use self::keys::{Described, WEIGHTS};
 use self::targets::{HEAD, Names, targets};
 use super::architecture::{Architecture, Base};
+use super::head::{Head, SCORE};
 use super::mapped::Mapped;
 use super::weights::Weights;
 use super::write::{fill, write_tensors};
 use crate::error::{Error, Result};
+
+/// The head of a reward model, as a module.
+const REWARD_HEAD: &str = "score";
 
 /// What PEFT puts before the names of a model's modules.
 const PREFIX: &str = "base_model.model.";
@@ -90,7 +94,14 @@ pub fn write_adapters(
     let modules = targets.iter().filter_map(|(target, _)| names.theirs(target));
     let described = json!({
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "task_type": match architecture.head() {
+            Head::Tokens => "CAUSAL_LM",
+            Head::Reward => "SEQ_CLS",
+        },
+        "modules_to_save": match architecture.head() {
+            Head::Tokens => None,
+            Head::Reward => Some([REWARD_HEAD]),
+        },
         "base_model_name_or_path": base.map(|base| base.display().to_string()),
         "r": adapters.rank,
         "lora_alpha": adapters.alpha,
@@ -111,7 +122,7 @@ pub fn write_adapters(
 }
 
 /// The parameters of adapters, each with its tensor there, and the weights of the head itself, if they are
-/// there too.
+/// there too. The head of a reward model always is.
 fn table(architecture: &Architecture, rank: usize, targets: &[Target], with_head: bool) -> Vec<Mapped> {
     let names = Names::of(architecture.name());
     let both = |(target, [inputs, outputs]): &Target| {
@@ -127,8 +138,14 @@ fn table(architecture: &Architecture, rank: usize, targets: &[Target], with_head
         let ours = format!("{target}.weight");
         (target == HEAD && with_head).then(|| Mapped::one(ours, &[*outputs, *inputs], head_there()))
     };
+    // A reward model's head is trained beside the adapters.
+    let of_rewards = architecture.table().into_iter().filter(|mapped| mapped.name == SCORE);
+    let of_rewards = of_rewards.map(|mapped| {
+        let there = format!("{PREFIX}{SCORE}");
+        Mapped::one(mapped.name, &mapped.dims, there)
+    });
     let adapters = targets.iter().filter_map(both).flatten();
-    adapters.chain(targets.iter().filter_map(of_head)).collect()
+    adapters.chain(targets.iter().filter_map(of_head)).chain(of_rewards).collect()
 }
 
 /// What PEFT calls the weights of a head that has an adapter.
@@ -139,7 +156,7 @@ fn head_there() -> String {
 /// A tensor's name as PEFT writes it, for a name without PEFT's prefix, or with the name of an adapter, as in
 /// a model's own `state_dict`.
 fn plain(name: &str) -> String {
-    let name = name.replace(".default.weight", ".weight");
+    let name = name.replace(".default.weight", ".weight").replace(".modules_to_save.weight", ".weight");
     match name.starts_with(PREFIX) {
         true => name,
         false => format!("{PREFIX}{name}"),

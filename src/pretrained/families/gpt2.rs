@@ -2,6 +2,7 @@
 
 use pipewright_stages::models::Gpt;
 
+use crate::pretrained::head::{Head, SCORE};
 use crate::pretrained::key::{Key, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
 
@@ -41,7 +42,10 @@ pub(in crate::pretrained) const KEYS: &[Key] = &[
     ),
 ];
 
-/// What their blocks are called in a model with a head.
+/// What its tensors are called in models with a head.
+pub(in crate::pretrained) const PREFIX: &str = "transformer.";
+
+/// What its blocks are called there.
 pub(in crate::pretrained) const BLOCKS: &str = "transformer.h.";
 
 /// The linear layers of a block: our names, and theirs.
@@ -53,7 +57,7 @@ pub(in crate::pretrained) const LINEAR: &[(&str, &str)] = &[
 ];
 
 /// All parameters of a model, each with its tensors there.
-pub(in crate::pretrained) fn table(model: &Gpt) -> Vec<Mapped> {
+pub(in crate::pretrained) fn table(model: &Gpt, head: Head) -> Vec<Mapped> {
     let (dim, vocab) = (model.dim, model.vocab);
     let mut names = vec![
         ("wte.weight".to_owned(), vec![vocab, dim]),
@@ -77,9 +81,16 @@ pub(in crate::pretrained) fn table(model: &Gpt) -> Vec<Mapped> {
     }
     names.push(("ln_f.weight".to_owned(), vec![dim]));
     names.push(("ln_f.bias".to_owned(), vec![dim]));
-    if !model.tied {
-        names.push(("lm_head.weight".to_owned(), vec![vocab, dim]));
+    match head {
+        Head::Tokens if model.tied => {}
+        Head::Tokens => names.push(("lm_head.weight".to_owned(), vec![vocab, dim])),
+        Head::Reward => names.push((SCORE.to_owned(), vec![1, dim])),
     }
-    let same = |(name, dims): (String, Vec<usize>)| Mapped::one(name.clone(), &dims, name);
-    names.into_iter().map(same).collect()
+    let there = |name: &str| match head {
+        // Behind a head that transformers does not know in the model alone, it wants all names in full.
+        Head::Reward if name != SCORE => format!("{PREFIX}{name}"),
+        _ => name.to_owned(),
+    };
+    let one = |(name, dims): (String, Vec<usize>)| Mapped::one(name.as_str(), &dims, there(&name));
+    names.into_iter().map(one).collect()
 }

@@ -2,6 +2,7 @@
 
 use pipewright_stages::models::Llama;
 
+use crate::pretrained::head::{Head, SCORE};
 use crate::pretrained::key::{Key, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
 
@@ -141,7 +142,7 @@ pub(in crate::pretrained) const LINEAR: &[(&str, &str)] = &[
 pub(in crate::pretrained) const OF_ATTENTION: usize = 4;
 
 /// All parameters of a model, each with its tensors there.
-pub(in crate::pretrained) fn table(model: &Llama) -> Vec<Mapped> {
+pub(in crate::pretrained) fn table(model: &Llama, head: Head) -> Vec<Mapped> {
     let (vocab, dim) = (model.vocab, model.dim);
     let mut all = vec![Mapped::one("wte.weight", &[vocab, dim], "model.embed_tokens.weight")];
     for index in 0..model.layers {
@@ -152,8 +153,10 @@ pub(in crate::pretrained) fn table(model: &Llama) -> Vec<Mapped> {
         });
     }
     all.push(Mapped::one("ln_f.weight", &[dim], "model.norm.weight"));
-    if !model.tied {
-        all.push(Mapped::one("lm_head.weight", &[vocab, dim], "lm_head.weight"));
+    match head {
+        Head::Tokens if model.tied => {}
+        Head::Tokens => all.push(Mapped::one("lm_head.weight", &[vocab, dim], "lm_head.weight")),
+        Head::Reward => all.push(Mapped::one(SCORE, &[1, dim], SCORE)),
     }
     all
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::pretrained::json::Json as Keys;
 use crate::pretrained::key::{Table, completed, named, unknown};
 use crate::pretrained::sizes::possible;
-use crate::pretrained::{Architecture, Family};
+use crate::pretrained::{Architecture, Family, Head};
 
 /// The architectures, as a file names them.
 const KNOWN: [(&str, Family); 3] =
@@ -92,6 +92,6 @@ fn model(file: &Gguf, family: Family, keys: Keys<'_>, prefix: &str) -> Result<Ll
 
 impl From<(Family, Llama)> for Architecture {
     fn from((family, model): (Family, Llama)) -> Self {
-        Self::Llama(family, model)
+        Self::Llama(family, model, Head::Tokens)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::model::{LayerSpec, Model};
 use super::part::Part;
+use super::reward;
 use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::layers::{
@@ -45,6 +46,32 @@ impl Gpt {
     /// # Errors
     /// When a size is 0, `dim` is not divisible by `heads`, or `dropout` is not in `0..1`.
     pub fn model(&self) -> Result<Model> {
+        let gpt = *self;
+        let mut units = self.body()?;
+        let parts = vec![Part::Norm(self.dim, 2), Part::Scores([self.dim, self.vocab], self.tied)];
+        units.push(LayerSpec::of_divided_parts("head", parts, move |sharding| gpt.head(sharding)));
+        Ok(Model::new(units).with_settings(format!("{self:?}")))
+    }
+
+    /// The same as a reward model: ids `[batch, time]` to a number for each token, `[batch, time, 1]`. Its
+    /// head has the weights `score.weight`, with the names and the start of Hugging Face's
+    /// `GPT2ForSequenceClassification`, and no scores of tokens. It is not divided among shards.
+    ///
+    /// # Errors
+    /// As for [`Gpt::model`].
+    pub fn reward_model(&self) -> Result<Model> {
+        let gpt = *self;
+        let mut units = self.body()?;
+        let parts = vec![Part::Norm(self.dim, 2), reward::part(self.dim)];
+        units.push(LayerSpec::of_parts("head", parts, move || {
+            let score = reward::layer(gpt.dim, Init::Normal(DEVIATION), gpt.seed)?;
+            Ok(chain![Recomputed::new(LayerNorm::new("ln_f", gpt.dim), score)])
+        }));
+        Ok(Model::new(units).with_settings(format!("{self:?}, rewards")))
+    }
+
+    /// All units but the head.
+    fn body(&self) -> Result<Vec<LayerSpec>> {
         let sizes =
             [("vocab", self.vocab), ("dim", self.dim), ("layers", self.layers), ("context", self.context)];
         check_positive(&sizes)?;
@@ -77,9 +104,7 @@ impl Gpt {
                 gpt.mlp(index, sharding)
             }));
         }
-        let of_head = vec![Part::Norm(dim, 2), Part::Scores([dim, self.vocab], self.tied)];
-        units.push(LayerSpec::of_divided_parts("head", of_head, move |sharding| gpt.head(sharding)));
-        Ok(Model::new(units).with_settings(format!("{self:?}")))
+        Ok(units)
     }
 
     fn embed(self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {

@@ -2,6 +2,7 @@
 
 use super::model::{LayerSpec, Model};
 use super::part::Part;
+use super::reward;
 use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::layers::{
@@ -67,6 +68,32 @@ impl Llama {
     /// When a size is 0, the key/value heads do not divide the query heads, the width of a head is odd, or a
     /// token cannot choose that number of experts.
     pub fn model(&self) -> Result<Model> {
+        let llama = *self;
+        let mut units = self.body()?;
+        let parts = vec![Part::Norm(self.dim, 1), Part::Scores([self.dim, self.vocab], self.tied)];
+        units.push(LayerSpec::of_divided_parts("head", parts, move |sharding| llama.head(sharding)));
+        Ok(Model::new(units).with_settings(format!("{self:?}")))
+    }
+
+    /// The same as a reward model: ids `[batch, time]` to a number for each token, `[batch, time, 1]`. Its
+    /// head has the weights `score.weight`, with the names and the start of Hugging Face's
+    /// `LlamaForSequenceClassification`, and no scores of tokens. It is not divided among shards.
+    ///
+    /// # Errors
+    /// As for [`Llama::model`].
+    pub fn reward_model(&self) -> Result<Model> {
+        let llama = *self;
+        let mut units = self.body()?;
+        let parts = vec![Part::Norm(self.dim, 1), reward::part(self.dim)];
+        units.push(LayerSpec::of_parts("head", parts, move || {
+            let score = reward::layer(llama.dim, INIT, llama.seed)?;
+            Ok(chain![Recomputed::new(llama.norm("ln_f"), score)])
+        }));
+        Ok(Model::new(units).with_settings(format!("{self:?}, rewards")))
+    }
+
+    /// All units but the head.
+    fn body(&self) -> Result<Vec<LayerSpec>> {
         let sizes = [
             ("vocab", self.vocab),
             ("dim", self.dim),
@@ -111,9 +138,7 @@ impl Llama {
                 llama.mlp(index, sharding)
             }));
         }
-        let of_head = vec![norm, Part::Scores([dim, self.vocab], self.tied)];
-        units.push(LayerSpec::of_divided_parts("head", of_head, move |sharding| llama.head(sharding)));
-        Ok(Model::new(units).with_settings(format!("{self:?}")))
+        Ok(units)
     }
 
     fn embed(self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {

@@ -8,6 +8,7 @@ pub(crate) mod model;
 pub(crate) mod part;
 pub(crate) mod partition;
 pub(crate) mod resnet;
+pub(crate) mod reward;
 pub(crate) mod rules;
 pub(crate) mod sizes;
 

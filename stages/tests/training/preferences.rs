@@ -221,7 +221,7 @@ fn a_reward_is_at_the_last_token_of_an_answer() {
 fn rewards_are_learnt_as_in_trl() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/preferences/losses.json");
     let golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let golden = &golden["reward"];
+    let golden = &golden["rewards"];
     let numbers = |key: &str| -> Vec<f64> {
         let pairs = golden[key].as_array().unwrap().iter();
         pairs.flat_map(|pair| pair.as_array().unwrap()).map(|number| number.as_f64().unwrap()).collect()

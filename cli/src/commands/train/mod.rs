@@ -342,7 +342,7 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
             let of_model = |change: &String| {
                 ["model.", "lora.", "pipeline.dtype"].iter().any(|of| change.starts_with(of))
             };
-            if config.learns_pairs() && changes.iter().any(of_model) {
+            if config.has_reference() && changes.iter().any(of_model) {
                 changes.push("the reference of pairs (another model before the training)".to_owned());
             }
             Ok(changes)

@@ -64,8 +64,8 @@ fn kernels_of(config: &Config, mixed: Option<&Mixed>) -> Result<Vec<UnitKernels>
     only(dtype == DType::Bf16, "pipeline.dtype", "bf16")?;
     only(optimizer(config).updates_parts(), "optimizer.kind", "adamw, lion and sgd")?;
     let width = match architecture(config) {
-        Some(Architecture::Gpt2(gpt)) => gpt.dim / gpt.heads,
-        Some(Architecture::Llama(_, llama)) if llama.experts.is_none() => llama.heads.width,
+        Some(Architecture::Gpt2(gpt, _)) => gpt.dim / gpt.heads,
+        Some(Architecture::Llama(_, llama, _)) if llama.experts.is_none() => llama.heads.width,
         _ => {
             let what = "gpt, and llama and its kin without experts";
             return Err(config.refuse("model.kind", unmodelled(what)));

@@ -174,7 +174,7 @@ fn staleness(config: &Config) -> Result<()> {
     let model = &config.model;
     let why = match config.max_staleness() {
         0 => return Ok(()),
-        _ if model.kind.takes_tokens() && model.tied => {
+        _ if model.kind.takes_tokens() && model.tied && !config.gives_rewards() => {
             "in a model with tied parameters (model.tied), whose copies must stay equal"
         }
         _ if config.pipeline.devices.has_gpu() => "on a GPU, only on cpu",

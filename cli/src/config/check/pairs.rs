@@ -56,8 +56,31 @@ pub(super) fn check(config: &Config) -> Result<()> {
         "data.packing",
         || "each answer of a pair has a row of its own: leave it out, or set it to \"single\"",
     )?;
+    rewards(config)?;
     let rows = config.micro_batch_size();
     config.require(rows.is_multiple_of(2), config.rows_key(), || {
         format!("a micro-batch of {rows} rows would part the two answers of a pair: take an even number")
     })
+}
+
+/// Refuses what the loss of rewards does not have.
+fn rewards(config: &Config) -> Result<()> {
+    if !config.gives_rewards() {
+        return Ok(());
+    }
+    config.require(
+        config.optimizer.label_smoothing == 0.0,
+        "optimizer.label_smoothing",
+        || "the loss of rewards has none: set it to 0, or take train.objective = \"dpo\"",
+    )?;
+    for (key, count) in
+        [("pipeline.shards", config.pipeline.shards), ("pipeline.shard_groups", config.shard_groups())]
+    {
+        config.require(
+            count == 1,
+            key,
+            || "a reward model has one output, which is not divided: set this to 1",
+        )?;
+    }
+    Ok(())
 }

@@ -155,6 +155,12 @@ impl Linear {
         self.fused()
     }
 
+    /// The same layer, for which no adapter can be chosen: see [`Layer::adapt`].
+    #[must_use]
+    pub fn without_adapters(self) -> Self {
+        Self { parts: Vec::new(), ..self }
+    }
+
     /// The same layer, whose outputs are divided among shards. The gradient of its input is added up in the
     /// division's groups.
     ///
