@@ -118,7 +118,9 @@ fn named(path: &Path, value: &Value) -> Result<(Option<Family>, Head)> {
         None => kind == Some(model_type(family)),
     });
     let Some((_, family, head)) = known else {
-        return Err(Error::unknown_model(path, named.or(kind), &KNOWN.map(|(name, ..)| name)));
+        let texts = KNOWN.iter().filter(|(.., head)| *head == Head::Tokens).map(|(name, ..)| *name);
+        let names: Vec<_> = texts.chain(["and ...ForSequenceClassification of each"]).collect();
+        return Err(Error::unknown_model(path, named.or(kind), &names));
     };
     let agrees = kind.is_none_or(|kind| kind == model_type(family));
     json.require(agrees, "model_type", "the type of its `architectures`")?;

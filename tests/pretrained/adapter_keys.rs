@@ -59,7 +59,9 @@ fn keys() -> Vec<(&'static str, Value, Comes)> {
         (
             "modules_to_save",
             json!(["embed_tokens"]),
-            Refused("empty: add these modules to the weights of the model first"),
+            Refused(
+                "empty, or [\"score\"] for a reward model: add other modules to the weights of the model first",
+            ),
         ),
         ("init_lora_weights", json!("pissa"), Refused(STARTS)),
         ("layers_to_transform", json!([1]), Used(2, 8.0, 0.0, &["h.1.attn.q"])),

@@ -97,7 +97,8 @@ fn settings_for_which_there_is_no_layer_are_named() {
     assert_eq!(
         refusal("llama", &[("architectures", json!(["BertModel"]))]),
         "`F/config.json`: `BertModel` is not known; known are GPT2LMHeadModel, LlamaForCausalLM, \
-         MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"
+         MistralForCausalLM, MixtralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, and \
+         ...ForSequenceClassification of each"
     );
 }
 

@@ -103,7 +103,14 @@ pub fn loss(config: &Config) -> Result<AnyLoss> {
         }
         Objective::Dpo => Preference::dpo(config.train.beta as f32).map_err(beta)?,
         Objective::Ipo => Preference::ipo(config.train.beta as f32).map_err(beta)?,
-        Objective::Reward => return Ok(AnyLoss::new(PairwiseReward::default())),
+        Objective::Reward => {
+            config.require(
+                smoothing == 0.0,
+                "optimizer.label_smoothing",
+                || "the loss of rewards has none: set it to 0, or take train.objective = \"dpo\"",
+            )?;
+            return Ok(AnyLoss::new(PairwiseReward::default()));
+        }
     };
     let preference = preference.smoothed(smoothing).map_err(smoothed)?;
     Ok(AnyLoss::new(preference.with_shard_groups(groups)?))

@@ -156,7 +156,7 @@ fn head_there() -> String {
 /// A tensor's name as PEFT writes it, for a name without PEFT's prefix, or with the name of an adapter, as in
 /// a model's own `state_dict`.
 fn plain(name: &str) -> String {
-    let name = name.replace(".default.weight", ".weight").replace(".modules_to_save.weight", ".weight");
+    let name = name.replace(".default.weight", ".weight").replace("score.modules_to_save.weight", SCORE);
     match name.starts_with(PREFIX) {
         true => name,
         false => format!("{PREFIX}{name}"),

@@ -68,11 +68,6 @@ fn rewards(config: &Config) -> Result<()> {
     if !config.gives_rewards() {
         return Ok(());
     }
-    config.require(
-        config.optimizer.label_smoothing == 0.0,
-        "optimizer.label_smoothing",
-        || "the loss of rewards has none: set it to 0, or take train.objective = \"dpo\"",
-    )?;
     for (key, count) in
         [("pipeline.shards", config.pipeline.shards), ("pipeline.shard_groups", config.shard_groups())]
     {
