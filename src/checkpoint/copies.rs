@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pipewright_stages::copy;
+use serde::{Deserialize, Serialize};
 
 use super::kept::Kept;
 use super::write::{Draft, Writer, Written};
@@ -13,19 +14,32 @@ use crate::error::Result;
 /// checkpoint.
 #[derive(Debug, Default)]
 pub struct Copies {
-    tensors: Vec<Tensors>,
+    tensors: Vec<Whole>,
     /// How many of them belong to the newest checkpoint.
     count: usize,
 }
 
 /// A parameter with its optimizer state.
-#[derive(Debug, Default)]
-struct Tensors {
-    name: String,
-    value: Vec<f32>,
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Whole {
+    pub(super) name: String,
+    pub(super) value: Vec<f32>,
     /// In place of the weights, if they stay elsewhere.
-    elsewhere: Option<Checksum>,
-    states: Vec<Vec<u8>>,
+    pub(super) elsewhere: Option<Checksum>,
+    pub(super) states: Vec<Vec<u8>>,
+}
+
+impl Whole {
+    /// The parameter's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The bytes of its weights and of its optimizer state.
+    pub fn bytes(&self) -> u64 {
+        let states = self.states.iter().map(Vec::len).sum::<usize>();
+        (size_of_val(&self.value[..]) + states) as u64
+    }
 }
 
 impl Copies {
@@ -38,7 +52,7 @@ impl Copies {
     /// [`Writer::write`].
     pub fn add(&mut self, name: &str, value: Kept<'_>, states: &[&[u8]]) {
         if self.count == self.tensors.len() {
-            self.tensors.push(Tensors::default());
+            self.tensors.push(Whole::default());
         }
         let tensors = &mut self.tensors[self.count];
         name.clone_into(&mut tensors.name);
@@ -53,6 +67,13 @@ impl Copies {
             fill(copied, state);
         }
         self.count += 1;
+    }
+
+    /// Gives away what was copied, and its memory.
+    pub fn take(&mut self) -> Vec<Whole> {
+        let mut all = std::mem::take(self);
+        all.tensors.truncate(all.count);
+        all.tensors
     }
 
     /// Writes what was copied.

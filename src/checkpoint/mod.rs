@@ -25,7 +25,9 @@
 mod contents;
 mod copies;
 mod damage;
+mod fill;
 mod folder;
+mod held;
 mod kept;
 mod layout;
 mod lock;
@@ -36,8 +38,9 @@ mod verify;
 mod write;
 mod writing;
 
-pub use copies::Copies;
+pub use copies::{Copies, Whole};
 pub use folder::{named_step, remove, tidy};
+pub use held::Held;
 pub use kept::{Kept, checksum};
 pub use layout::TensorInfo;
 pub use read::Checkpoint;

@@ -3,15 +3,16 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use pipewright_stages::optimizer::{self, Optimizer};
+use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{Parameter, Shard};
 use safetensors::Dtype;
 
 use super::contents::Contents;
 use super::damage::damaged;
+use super::fill::{Source, fill, take_own};
 use super::folder::{self, ASIDE, MODEL, OPTIMIZER, STATE, beside};
 use super::kept::checksum;
-use super::layout::{TensorInfo, info, state_tensors, states, weights};
+use super::layout::{TensorInfo, info, states, weights};
 use super::state::State;
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
@@ -139,41 +140,8 @@ impl Checkpoint {
         parameters: impl Iterator<Item = &'a mut Parameter>,
         optimizer: &dyn Optimizer,
     ) -> Result<()> {
-        let mut model = self.model.file()?;
-        let mut file = self.optimizer.file()?;
-        for parameter in parameters {
-            if parameter.quantisation().is_some() {
-                self.compare_elsewhere(parameter)?;
-                continue;
-            }
-            if parameter.own_places().is_empty() {
-                parameter.make_state(&optimizer::states_of(optimizer, parameter));
-                continue;
-            }
-            let count = parameter.count();
-            self.read_value(&mut model, parameter)?;
-            parameter.make_state(&optimizer::states_of(optimizer, parameter));
-            let (owned, dims) = (parameter.owned(), parameter.dims().to_vec());
-            let files = state_tensors(&info(parameter), optimizer);
-            let own = optimizer::states_of(optimizer, parameter);
-            for (index, (tensor, own)) in files.iter().zip(&own).enumerate().take(parameter.state.len()) {
-                let name = &tensor.name;
-                if parameter.state_bytes(own) == tensor.bytes() {
-                    self.optimizer.read_bytes(&mut file, name, parameter.stored_state_mut(index, own))?;
-                    continue;
-                }
-                let mut whole = vec![0; tensor.bytes()];
-                self.optimizer.read_bytes(&mut file, name, &mut whole)?;
-                if parameter.shard() != Shard::WHOLE {
-                    let mut numbers = vec![0.0; count];
-                    parameter.take_own(&own.format.numbers(&whole), &mut numbers);
-                    whole = own.format.stored(&numbers);
-                }
-                let places = own.bytes_of(&owned, &dims);
-                parameter.stored_state_mut(index, own).copy_from_slice(&whole[places]);
-            }
-        }
-        Ok(())
+        let (model, state) = (self.model.file()?, self.optimizer.file()?);
+        fill(parameters, optimizer, &mut Files { checkpoint: self, model, state })
     }
 
     /// Reads only the weights. The model must be the checkpoint's.
@@ -214,9 +182,38 @@ impl Checkpoint {
         }
         let mut whole = vec![0.0; parameter.whole_dims().iter().product()];
         self.model.read(file, parameter.name(), &mut whole)?;
-        let mut own = std::mem::take(&mut parameter.value);
-        parameter.take_own(&whole, &mut own);
-        parameter.value = own;
+        take_own(parameter, &whole);
         Ok(())
+    }
+}
+
+/// The files of a checkpoint, from which parameters are filled.
+struct Files<'a> {
+    checkpoint: &'a Checkpoint,
+    model: File,
+    state: File,
+}
+
+impl Source for Files<'_> {
+    fn compare_elsewhere(&mut self, parameter: &Parameter) -> Result<()> {
+        self.checkpoint.compare_elsewhere(parameter)
+    }
+
+    fn has_state(&self, _parameter: &str) -> bool {
+        true
+    }
+
+    fn value(&mut self, parameter: &mut Parameter) -> Result<()> {
+        self.checkpoint.read_value(&mut self.model, parameter)
+    }
+
+    fn state(
+        &mut self,
+        _parameter: &str,
+        _index: usize,
+        tensor: &TensorInfo,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        self.checkpoint.optimizer.read_bytes(&mut self.state, &tensor.name, bytes)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 
-use super::{Evaluation, StepReport};
+use super::{Evaluation, Recut, StepReport};
 use crate::mesh::Mesh;
 use crate::stages::loss::Metrics;
 
@@ -41,6 +41,12 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
         gauge!("pipewright_rank_in_flight", of_rank()).set(f64::from(rank.in_flight));
         gauge!("pipewright_rank_activation_peak_bytes", of_rank()).set(rank.peak_bytes as f64);
     }
+}
+
+/// The model was cut elsewhere.
+pub(super) fn recut(recut: &Recut) {
+    counter!("pipewright_recuts_total").increment(1);
+    histogram!("pipewright_recut_seconds").record(recut.seconds);
 }
 
 /// A validation of a run is done.

@@ -9,7 +9,7 @@ use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
 use super::recovery::{RejoinState, Rejoined};
-use super::spec::Spec;
+use super::spec::{SharedBuilder, Spec};
 use crate::actor::Ranks;
 use crate::checkpoint::{Copies, Writing};
 use crate::data::{Fingerprint, Loader, Summed};
@@ -35,6 +35,8 @@ pub struct Pipeline<S: Stage> {
     /// The loaders of the replicas whose data a rank of this process needs.
     pub(super) loaders: Vec<Loader>,
     pub(super) plan: Arc<Plan>,
+    /// Build the stages that it has now.
+    pub(super) stages: Vec<SharedBuilder<S>>,
     /// The plan's data, with checksums. Only for several processes, and if the fingerprint covers only a
     /// sample.
     pub(super) summed: Option<Arc<Summed>>,
@@ -70,6 +72,7 @@ impl<S: Stage> Pipeline<S> {
             ranks,
             loaders,
             plan,
+            stages: spec.stages.clone(),
             summed,
             learning_rate: spec.learning_rate,
             stale: Stale::default(),

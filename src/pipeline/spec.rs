@@ -152,14 +152,25 @@ pub enum SyncMode {
 /// The ranks use it one after the other, since a builder need not be `Sync`.
 pub(super) struct SharedBuilder<S: Stage>(Arc<Mutex<StageBuilder<S>>>);
 
+impl<S: Stage> Clone for SharedBuilder<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
 impl<S: Stage> SharedBuilder<S> {
     pub(super) fn new(builder: StageBuilder<S>) -> Self {
         Self(Arc::new(Mutex::new(builder)))
     }
 
+    /// What it builds, in words.
+    pub(super) fn described(&self) -> String {
+        self.describe()
+    }
+
     /// A builder of the same stage, for one rank.
     pub(super) fn for_rank(&self) -> StageBuilder<S> {
-        Box::new(Self(Arc::clone(&self.0)))
+        Box::new(self.clone())
     }
 }
 

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pipewright_stages::optimizer::{Optimizer, StateFormat};
-use pipewright_stages::{Borders, DType, Device, Pieces, Place, Shard, Stage, StageBuilder, Together};
+use pipewright_stages::{
+    Borders, DType, Device, Pieces, Place, Shard, Stage, StageBuilder, Together, starting_at_zero,
+};
 
 use super::Worker;
 use super::agreement::Agreement;
 use super::chunk::Chunk;
 use super::meter::Meter;
+use super::parameters::Built;
 use super::plan::{Plan, Seat};
 use super::strategy::{ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
@@ -65,6 +68,34 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// Whatever a stage's builder returns.
     pub(crate) fn build_again(&mut self) -> Result<()> {
+        self.rebuild()?;
+        self.join_replicas();
+        Ok(())
+    }
+
+    /// Builds other stages in place of the rank's own, between two steps. Their weights are the initial ones,
+    /// or zeros, until [`Worker::take`].
+    ///
+    /// # Errors
+    /// Whatever a stage's builder returns. Then the rank has no stages, until this is called again.
+    pub(crate) fn recut(&mut self, builders: Vec<(StageId, StageBuilder<S>)>) -> Result<Built> {
+        self.builders = builders;
+        self.ties = Arc::default();
+        self.first_trained = StageId(0);
+        self.gathered.clear();
+        match self.plan.restarts.most {
+            0 => starting_at_zero(|| self.rebuild())?,
+            // What a rank is built with again is compared with what its builder makes.
+            _ => {
+                self.rebuild()?;
+                self.sum_frozen()?;
+            }
+        }
+        self.built()
+    }
+
+    /// Drops the stages, and all that the rank had of a step, and builds them anew.
+    fn rebuild(&mut self) -> Result<()> {
         // Before the new stages are built, so that there is memory for them.
         self.chunks.clear();
         self.blocks.clear();
@@ -73,9 +104,7 @@ impl<S: Stage> Worker<S> {
         self.together = Together::default();
         let shard_waits = self.team.as_ref().map(TeamEnd::waits);
         self.meter = Meter::new(Arc::clone(&self.meter.progress), shard_waits);
-        self.build_stages()?;
-        self.join_replicas();
-        Ok(())
+        self.build_stages()
     }
 
     fn build_stages(&mut self) -> Result<()> {

@@ -8,13 +8,13 @@ use pipewright_stages::{Device, Parameter, Part, Shard, Stage};
 use sha2::{Digest, Sha256};
 
 use super::Worker;
-use super::parameters::{Built, ParameterInfo, Site};
+use super::parameters::{Built, ParameterInfo, Site, Tie};
 use super::progress::WaitsFor;
 use super::strategy::Topic;
-use crate::checkpoint::{Checkpoint, Copies, Draft, Kept, Written, checksum};
+use crate::checkpoint::{Checkpoint, Copies, Draft, Held, Kept, Written, checksum};
 use crate::error::Result;
 use crate::fabric::{Call, Tag};
-use crate::id::{Axis, WorldRank};
+use crate::id::{Axis, StageId, WorldRank};
 
 /// Is shown a parameter: its name, its weights and the tensors of the optimizer.
 type Show<'a> = dyn FnMut(&str, Kept<'_>, &[&[u8]]) + 'a;
@@ -301,6 +301,24 @@ impl<S: Stage> Worker<S> {
         let progress = &self.meter.progress;
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
         checkpoint.read(parameters.inspect(|_| progress.advance()), &*self.plan.optimizer)?;
+        self.store()
+    }
+
+    /// Takes the parameters of new stages from what all ranks had. `ties` and `first_trained` are theirs.
+    ///
+    /// # Errors
+    /// [`crate::error::CallError`] for a parameter that no rank had. Whatever a GPU reports.
+    pub(crate) fn take(&mut self, held: &Held, ties: Vec<Tie>, first_trained: StageId) -> Result<()> {
+        self.join(ties, first_trained);
+        let progress = &self.meter.progress;
+        let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
+        held.fill(parameters.inspect(|_| progress.advance()), &*self.plan.optimizer)?;
+        self.store()?;
+        self.follow_leaders(|_| true)
+    }
+
+    /// Brings weights and optimizer state to where they are used.
+    fn store(&mut self) -> Result<()> {
         for chunk in &mut self.chunks {
             chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.store(Part::Value)?;

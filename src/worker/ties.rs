@@ -19,19 +19,24 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// [`crate::Error::PeerGone`], or whatever the transport reports.
     pub(crate) fn tie(&mut self, ties: Vec<Tie>, first_trained: StageId) -> Result<()> {
-        self.first_trained = first_trained;
         let own_gpu = self.is_on_gpu(self.at.rank);
         let mut partners: Vec<Rank> = ties.iter().flat_map(|tie| tie.partners(self.at.rank)).collect();
         partners.retain(|partner| own_gpu && self.is_on_gpu(*partner));
         let partners: Vec<WorldRank> = partners.into_iter().map(|rank| self.world_rank(rank)).collect();
         self.transport.start(&partners)?;
-        self.ties = ties.into();
-        self.join_replicas();
+        self.join(ties, first_trained);
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
             if first.rank == worker.at.rank { worker.spread_weights(tie) } else { worker.take_weights(tie) }
         })?;
         self.follow_leaders(|_| true)
+    }
+
+    /// Says what is tied and what is frozen, and joins the other replicas.
+    pub(super) fn join(&mut self, ties: Vec<Tie>, first_trained: StageId) {
+        self.first_trained = first_trained;
+        self.ties = ties.into();
+        self.join_replicas();
     }
 
     /// Where such a tied parameter has several sites on this rank, only the first of them is updated, and the

@@ -10,6 +10,7 @@ mod instants;
 mod mixtral;
 #[path = "../common/noted.rs"]
 mod noted;
+mod recut;
 mod refusals;
 #[path = "../common/worlds.rs"]
 mod worlds;

@@ -52,6 +52,11 @@ fn gpt(tied: bool) -> Gpt {
     Gpt { vocab: 17, dim: 16, layers: 3, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 }
 }
 
+/// A GPT of which only adapters are trained.
+pub(super) fn recipe_with_adapters(micro_batches: u32) -> Recipe {
+    recipe(What::Adapters, false, micro_batches)
+}
+
 fn recipe(what: What, tied: bool, micro_batches: u32) -> Recipe {
     let data = RandomTokens { rows: 2, seq: 8, vocab: 17 };
     let model = move || Ok(gpt(tied).model()?.with_rules(what.rules()));

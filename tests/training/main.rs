@@ -38,6 +38,7 @@ mod frozen;
 mod optimizers;
 mod own_divided;
 mod recompute;
+mod recut;
 mod refused_replicas;
 mod replicas;
 mod shards;

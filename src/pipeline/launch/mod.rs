@@ -23,8 +23,9 @@ use crate::actor::{Job, Ranks};
 use crate::data::Loader;
 use crate::error::{LaunchError, Result};
 use crate::fabric::{self, End, Peers, World};
+use crate::id::StageId;
 use crate::mesh::Mesh;
-use crate::worker::{ParameterInfo, Plan};
+use crate::worker::{Built, ParameterInfo, Plan, Tie};
 
 /// Launches a pipeline with these processes. No process takes anything from the spec, so it can be launched
 /// again.
@@ -97,9 +98,7 @@ fn start<S: Stage>(
         let cores = cores.by_ref().take(pinned).collect();
         Job::build(Arc::clone(plan), seats.next().expect("one for each rank"), cores)
     })?;
-    check_kinds_of_gpus(&built, &plan.mesh)?;
-    let parameters = of_first_replica(built, &plan.mesh)?;
-    let ties = ties(&parameters)?;
+    let Fitted { parameters, ties, first_trained } = fit(built, plan)?;
     if let Some(tie) = ties.first().filter(|_| plan.max_staleness > 0) {
         return Err(LaunchError::new(format!(
             "weights may not be stale in a model with tied parameters (`{}`), whose copies must stay equal: \
@@ -108,7 +107,6 @@ fn start<S: Stage>(
         ))
         .into());
     }
-    let first_trained = first_trained(&parameters, plan.placement().stages());
     ranks.ask_all("connecting the ranks", |_| {
         let ties = ties.clone();
         Job::renew(move |worker| worker.tie(ties, first_trained))
@@ -116,6 +114,25 @@ fn start<S: Stage>(
     let numbers = check_shapes(ranks, &plan.schedules[0], plan.data.shapes())?;
     allow(ranks, numbers, &parameters, plan)?;
     Ok((loaders, parameters))
+}
+
+/// What follows from all that the ranks have built.
+pub(super) struct Fitted {
+    /// The parameters in layer order.
+    pub(super) parameters: Vec<ParameterInfo>,
+    /// Those that are tied.
+    pub(super) ties: Vec<Tie>,
+    /// The stages before it are frozen.
+    pub(super) first_trained: StageId,
+}
+
+/// Fits together what the ranks have built. Refuses what does not fit.
+pub(super) fn fit(built: Vec<Built>, plan: &Plan) -> Result<Fitted> {
+    check_kinds_of_gpus(&built, &plan.mesh)?;
+    let parameters = of_first_replica(built, &plan.mesh)?;
+    let ties = ties(&parameters)?;
+    let first_trained = first_trained(&parameters, plan.placement().stages());
+    Ok(Fitted { parameters, ties, first_trained })
 }
 
 fn boxed<W: Send + 'static>(ends: Vec<End<W>>) -> Ends<W> {

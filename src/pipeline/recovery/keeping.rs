@@ -140,6 +140,15 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
+    /// The model is cut elsewhere than at launch: no snapshot is of the stages with which a pipeline joins
+    /// again.
+    pub(in crate::pipeline) fn pause_keeping(&mut self) {
+        self.forget_kept();
+        if let Some(again) = &mut self.again {
+            again.snapshots.paused = true;
+        }
+    }
+
     fn give(&self, process: u32, items: &[Item]) -> Result<()> {
         let peers = self.ranks.peers();
         items.iter().try_for_each(|item| peers.give(process, item.clone()))

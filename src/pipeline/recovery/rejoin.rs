@@ -62,6 +62,7 @@ impl<S: Stage> RejoinState<S> {
         let mut pipeline = launch(&self.spec, Some(world))?;
         pipeline.ranks.heed(self.interrupt.clone());
         self.snapshots.allow(pipeline.most_kept());
+        self.snapshots.paused = false;
         if goes_on {
             let taken = pipeline.take_back(&mut self.snapshots);
             let taken = taken.inspect_err(|error| pipeline.ranks.peers().fail(error))?;

@@ -15,6 +15,8 @@ pub(super) struct Snapshots {
     pub(super) era: u32,
     /// Whether this process has begun to train.
     pub(super) began: bool,
+    /// Whether none is made, because a pipeline that joins again would not have the layers of now.
+    pub(super) paused: bool,
     /// The snapshots of its own ranks, the older one first.
     pub(super) own: Vec<Snapshot>,
     /// The snapshots of the ranks of the process before it.
@@ -40,7 +42,14 @@ pub(super) struct Inventory {
 impl Snapshots {
     /// A snapshot is due every `every` steps.
     pub(super) fn every(every: u64) -> Self {
-        Self { every: every.max(1), era: 0, began: false, own: Vec::new(), kept: Arc::default() }
+        Self {
+            every: every.max(1),
+            era: 0,
+            began: false,
+            paused: false,
+            own: Vec::new(),
+            kept: Arc::default(),
+        }
     }
 
     pub(super) fn kept(&self) -> Arc<Kept> {
@@ -58,7 +67,7 @@ impl Snapshots {
     }
 
     pub(super) fn is_due(&self, step: u64) -> bool {
-        self.own.last().is_none_or(|last| step >= last.stamp.step + self.every)
+        !self.paused && self.own.last().is_none_or(|last| step >= last.stamp.step + self.every)
     }
 
     /// Forgets all: they are not of the weights of now.

@@ -1,0 +1,27 @@
+//! A rank that fails after the model was cut elsewhere.
+
+use pipewright::stages::{Sequential, StageBuilder};
+
+use super::*;
+
+#[test]
+fn a_rank_that_fails_after_it_is_built_again_with_its_new_layers() {
+    let recipe = recipe(3, true, 4);
+    let expected = recipe.plain_hash(4);
+    let faults = [Faults::default(), Faults::at(&[(60, How::Fails), (90, How::Panics)])];
+    let around = |stages: Vec<StageBuilder<Sequential>>| {
+        let stages = stages.into_iter().zip(&faults);
+        stages.map(|(stage, faults)| Failing::around(stage, faults.clone())).collect::<Vec<_>>()
+    };
+    let mut of_rank = faults.iter();
+    let make = |stage| Failing::around(stage, of_rank.next().expect("one for each rank").clone());
+    let builder = recipe.builder_of(named("1f1b", 2, 4), make);
+    let mut pipeline = builder.restarts(3, NonZeroU32::MIN).launch().expect("it starts");
+    let mut restarts = 0;
+    for counts in [[4, 4], [1, 7], [6, 2], [2, 6]] {
+        pipeline.recut(around(recipe.model().cut(&counts).expect("all units"))).expect("the same model");
+        restarts += pipeline.step().expect("it goes on").restarts.len();
+    }
+    assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
+    assert_eq!(restarts, 2);
+}
