@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 
-use super::{Evaluation, Recut, StepReport};
+use super::{Evaluation, StepReport};
 use crate::mesh::Mesh;
 use crate::stages::loss::Metrics;
 
@@ -44,9 +44,9 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
 }
 
 /// The model was cut elsewhere.
-pub(super) fn recut(recut: &Recut) {
+pub(super) fn recut(seconds: f64) {
     counter!("pipewright_recuts_total").increment(1);
-    histogram!("pipewright_recut_seconds").record(recut.seconds);
+    histogram!("pipewright_recut_seconds").record(seconds);
 }
 
 /// A validation of a run is done.

@@ -99,7 +99,7 @@ impl<S: Stage> Pipeline<S> {
         self.text.end();
         self.pause_keeping();
         let recut = Recut { seconds: begun.elapsed().as_secs_f64(), moved, given };
-        metrics::recut(&recut);
+        metrics::recut(recut.seconds);
         Ok(recut)
     }
 

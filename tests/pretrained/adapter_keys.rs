@@ -60,7 +60,8 @@ fn keys() -> Vec<(&'static str, Value, Comes)> {
             "modules_to_save",
             json!(["embed_tokens"]),
             Refused(
-                "empty, or [\"score\"] for a reward model: add other modules to the weights of the model first",
+                "empty, or [\"score\"] for a reward model: add other modules to the weights of the model \
+                 first",
             ),
         ),
         ("init_lora_weights", json!("pissa"), Refused(STARTS)),

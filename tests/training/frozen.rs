@@ -52,7 +52,7 @@ fn gpt(tied: bool) -> Gpt {
     Gpt { vocab: 17, dim: 16, layers: 3, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 }
 }
 
-/// A GPT of which only adapters are trained.
+/// A GPT with adapters, and nothing else is trained.
 pub(super) fn recipe_with_adapters(micro_batches: u32) -> Recipe {
     recipe(What::Adapters, false, micro_batches)
 }
