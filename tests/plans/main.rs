@@ -10,6 +10,7 @@ mod worlds;
 mod gpu_model;
 mod memory;
 mod offload;
+mod replanning;
 mod sizes;
 mod stack;
 

@@ -131,6 +131,18 @@ impl StageCost {
         }
     }
 
+    /// The same stage where its passes and its update take this many times as long.
+    #[must_use]
+    pub fn slower(self, times: f64) -> Self {
+        Self {
+            forward: self.forward * times,
+            backward_input: self.backward_input * times,
+            backward_weight: self.backward_weight * times,
+            update: self.update * times,
+            ..self
+        }
+    }
+
     /// The same costs without the costs of replicas.
     fn alone(self) -> Self {
         Self { reduce: 0.0, gather: 0.0, ..self }

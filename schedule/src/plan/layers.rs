@@ -6,7 +6,7 @@ use crate::error::CostOf;
 use crate::id::Rank;
 use crate::plan::costs::check;
 use crate::plan::{Costs, LinkCost, Queue, Reduction, StageCost};
-use crate::schedule::{Pass, Schedule};
+use crate::schedule::{Pass, Placement, Schedule};
 use crate::{Error, Result};
 
 /// What one micro-batch costs in one layer. A layer is the smallest unit of a cut. Times in seconds, memory
@@ -40,6 +40,8 @@ pub struct ModelCosts {
     sharded: Option<Sharded>,
     replicated: Option<Replicated>,
     work: Vec<f64>,
+    /// By rank. Empty: all ranks are equally fast.
+    slowness: Vec<f64>,
 }
 
 /// How many shards a rank had when the costs of its layers were measured.
@@ -136,7 +138,34 @@ impl ModelCosts {
             sharded: None,
             replicated: None,
             work: Vec::new(),
+            slowness: Vec::new(),
         })
+    }
+
+    /// The same model on ranks of which each takes this many times as long for its work, in rank order.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when a number is not above 0.
+    pub fn at_slowness(self, slowness: Vec<f64>) -> Result<Self> {
+        match slowness.iter().find(|times| !(times.is_finite() && **times > 0.0)) {
+            Some(times) => Err(Error::plan(format!("a rank cannot take {times} times as long"))),
+            None => Ok(Self { slowness, ..self }),
+        }
+    }
+
+    /// How many times as long this rank takes.
+    pub fn slowness(&self, rank: usize) -> f64 {
+        self.slowness.get(rank).copied().unwrap_or(1.0)
+    }
+
+    /// The same model. The passes of each layer take this many times as long, and so does its update.
+    #[must_use]
+    pub fn scaled(mut self, layers: &[f64]) -> Self {
+        for (layer, times) in self.layers.iter_mut().zip(layers) {
+            layer.cost = layer.cost.slower(*times);
+            layer.backward *= times;
+        }
+        self
     }
 
     /// The same costs, which are those of one of several shards.
@@ -364,6 +393,14 @@ impl ModelCosts {
         sum
     }
 
+    /// What a stage of these layers costs on a rank.
+    ///
+    /// # Panics
+    /// When the model has no such layers.
+    pub fn stage_on(&self, layers: Range<usize>, rank: usize) -> StageCost {
+        self.stage(layers).slower(self.slowness(rank))
+    }
+
     /// What a layer costs, or a shard of it, and what of its memory the layer before keeps too.
     fn of_shard(&self, index: usize) -> (StageCost, f64) {
         let LayerCost { cost, shared, .. } = &self.layers[index];
@@ -396,6 +433,20 @@ impl ModelCosts {
     /// # Errors
     /// [`Error::Plan`] when the counts do not add up to the model's layers, or when no pass takes time.
     pub fn stages(&self, counts: &[usize]) -> Result<Costs> {
+        self.stages_of(counts, |layers, _| self.stage(layers))
+    }
+
+    /// The same, with each stage on its rank of the placement.
+    ///
+    /// # Errors
+    /// As for [`ModelCosts::stages`].
+    pub fn stages_on(&self, counts: &[usize], placement: &Placement) -> Result<Costs> {
+        let ranks: Vec<usize> = placement.iter().map(|rank| rank.index()).collect();
+        let rank = |stage: usize| ranks.get(stage).copied().unwrap_or_default();
+        self.stages_of(counts, |layers, stage| self.stage_on(layers, rank(stage)))
+    }
+
+    fn stages_of(&self, counts: &[usize], cost: impl Fn(Range<usize>, usize) -> StageCost) -> Result<Costs> {
         let ends: Vec<usize> = counts
             .iter()
             .scan(0, |end, count| {
@@ -409,7 +460,8 @@ impl ModelCosts {
                 self.layers.len()
             )));
         }
-        let stages = ends.iter().zip(counts).map(|(&end, count)| self.stage(end - count..end));
+        let stages = ends.iter().zip(counts).enumerate();
+        let stages = stages.map(|(stage, (&end, count))| cost(end - count..end, stage));
         let cuts = &ends[..ends.len() - 1];
         let largest = cuts.iter().map(|&end| self.output(end.max(1) - 1)).fold(0.0, f64::max);
         let [comm, sending] = match cuts {

@@ -14,6 +14,7 @@ mod memory_peaks;
 mod offload;
 mod partition;
 mod prediction;
+mod replan;
 mod replicas;
 mod simulate;
 mod timetable;
@@ -37,6 +38,7 @@ pub use memory::{
 pub use offload::{Offload, offloaded};
 pub use partition::partition;
 pub use prediction::{Exposed, Prediction};
+pub use replan::{Better, Watch, Why};
 pub use replicas::Replicas;
 pub(crate) use simulate::clock::{Clock, Played};
 pub use simulate::replicas::simulate_replicas;

@@ -178,7 +178,7 @@ struct Search<'a> {
     micro_batches: f64,
     holding: Holding,
     memory: Option<f64>,
-    /// An even share of the work: the time of all layers, divided by the ranks.
+    /// An even share of the work: the time of all layers, divided by the speeds of the ranks.
     share: f64,
 }
 
@@ -186,6 +186,7 @@ impl<'a> Search<'a> {
     fn new(costs: &'a ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Self {
         let micro_batches = f64::from(schedule.micro_batches());
         let work = load(&costs.stage(0..costs.layers().len()), micro_batches);
+        let speeds: f64 = (0..schedule.ranks() as usize).map(|rank| 1.0 / costs.slowness(rank)).sum();
         Self {
             costs,
             ranks: schedule.ranks() as usize,
@@ -193,7 +194,7 @@ impl<'a> Search<'a> {
             micro_batches,
             holding: Holding::of(schedule),
             memory,
-            share: work / f64::from(schedule.ranks()),
+            share: work / speeds,
         }
     }
 
@@ -221,7 +222,7 @@ impl<'a> Search<'a> {
     fn best(&self, front: &[Vec<Cut>], others: &[Vec<f64>], next: &NextStage) -> Vec<Cut> {
         let (mut costs, mut grown) = (vec![StageCost::NOTHING; front.len()], Vec::new());
         for (start, cuts) in front.iter().enumerate().filter(|(_, cuts)| !cuts.is_empty()) {
-            let cost = self.costs.stage(start..front.len());
+            let cost = self.costs.stage_on(start..front.len(), next.rank);
             costs[start] = cost;
             let added = load(&cost, self.micro_batches);
             grown.extend(cuts.iter().enumerate().map(|(index, cut)| {

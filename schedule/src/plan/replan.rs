@@ -1,0 +1,282 @@
+//! Watches the steps of a training, and says when another cut of the model would be faster.
+
+use crate::Result;
+use crate::plan::{ModelCosts, Prediction, Replicas, median, partition};
+use crate::schedule::LinkKind;
+
+/// How many steps are looked at together.
+const WINDOW: usize = 8;
+
+/// How many steps after a new cut do not count: memory is touched for the first time.
+const WARM_UP: usize = 2;
+
+/// By which share of its time a step has to become shorter.
+const GAIN: f64 = 0.05;
+
+/// By which share it has to be shorter after a new cut. Otherwise the old cut comes back.
+const HELD: f64 = 0.02;
+
+/// Slowness that differs by less than this share is the same.
+const SAME: f64 = 0.02;
+
+/// What a new cut saves has to be this many times what it costs.
+const PAYS: f64 = 2.0;
+
+/// For how many windows at most nothing is changed after a cut that did not help.
+const LONGEST: u32 = 64;
+
+/// Watches the steps of a pipeline. From what its ranks measure, it says which cut would be faster.
+///
+/// A rank's slowness is the time that it worked, divided by the time that its layers should take. A cut is
+/// proposed when its simulated step is 5 % shorter than the simulated step of now, when the steps that are
+/// left save twice what the change costs, and when two windows of 8 steps in a row say so. If the next
+/// window is not 2 % faster than before, the old cut is proposed again, and then there is a pause, which is
+/// twice as long each time.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    model: ModelCosts,
+    replicas: Replicas,
+    counts: Vec<usize>,
+    memory: Option<f64>,
+    /// Whether the costs are seconds that were measured. Otherwise the first window says how long the layers
+    /// of each rank take.
+    is_measured: bool,
+    /// The seconds of steps, and those in which each rank worked.
+    steps: Vec<(f64, Vec<f64>)>,
+    left_out: usize,
+    /// Whether the window before this one was for another cut too.
+    is_second: bool,
+    /// The cut before the newest change, and the seconds of its steps.
+    before: Option<(Vec<usize>, f64)>,
+    /// How many windows are passed over.
+    pause: u32,
+    next_pause: u32,
+    /// What a change costs, in seconds.
+    cost: f64,
+    /// How slow the ranks were when no cut was found that is faster.
+    settled: Vec<f64>,
+}
+
+/// Why a cut is proposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It should be faster.
+    Faster,
+    /// It was faster than the cut that followed it.
+    ItWasFaster,
+}
+
+/// A cut that should be faster.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Better {
+    /// The layers of each stage.
+    pub counts: Vec<usize>,
+    /// Why.
+    pub why: Why,
+    /// How many times as long each rank takes as its layers should.
+    pub slowness: Vec<f64>,
+    /// The seconds of a step now: a median.
+    pub was: f64,
+    /// The seconds that a step should take.
+    pub will_be: f64,
+}
+
+impl Watch {
+    /// Watches a pipeline with this cut. `is_measured`: whether the costs are seconds on these ranks. `cost`:
+    /// what a change costs, in seconds, until one was made. `memory`: the most bytes of activations that a
+    /// rank may hold.
+    #[must_use]
+    pub fn new(
+        (model, is_measured): (ModelCosts, bool),
+        replicas: Replicas,
+        counts: Vec<usize>,
+        memory: Option<f64>,
+        cost: f64,
+    ) -> Self {
+        Self {
+            model,
+            replicas,
+            counts,
+            memory,
+            is_measured,
+            steps: Vec::with_capacity(WINDOW),
+            left_out: WARM_UP,
+            is_second: false,
+            before: None,
+            pause: 0,
+            next_pause: 1,
+            cost,
+            settled: Vec::new(),
+        }
+    }
+
+    /// The layers of each stage now.
+    pub fn counts(&self) -> &[usize] {
+        &self.counts
+    }
+
+    /// Whether the next call of [`Watch::better`] looks at a whole window.
+    pub fn is_due(&self) -> bool {
+        self.steps.len() >= WINDOW
+    }
+
+    /// Adds a step: its seconds, and those in which each rank of the pipeline worked, the slowest replica and
+    /// shard of it.
+    pub fn add(&mut self, seconds: f64, busy: Vec<f64>) {
+        match self.left_out {
+            0 => self.steps.push((seconds, busy)),
+            _ => self.left_out -= 1,
+        }
+    }
+
+    /// After a whole window: the cut that is proposed, if there are `left` steps to come.
+    ///
+    /// # Errors
+    /// As for [`partition`] and [`Prediction::of_replicas`].
+    pub fn better(&mut self, left: u64) -> Result<Option<Better>> {
+        if !self.is_due() {
+            return Ok(None);
+        }
+        let steps = std::mem::take(&mut self.steps);
+        let seconds = median(steps.iter().map(|(seconds, _)| *seconds)).unwrap_or_default();
+        let of_rank = |rank| median(steps.iter().filter_map(|(_, busy)| busy.get(rank).copied()));
+        let busy = (0..self.replicas.ranks() as usize).map(|rank| of_rank(rank).unwrap_or_default());
+        let slowness = self.slowness(&busy.collect::<Vec<_>>());
+        if let Some((counts, before)) = self.before.take()
+            && seconds > (1.0 - HELD) * before
+        {
+            self.pause = self.next_pause;
+            self.next_pause = (2 * self.next_pause).min(LONGEST);
+            let why = Why::ItWasFaster;
+            return Ok(Some(Better { counts, why, slowness, was: seconds, will_be: before }));
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+            return Ok(None);
+        }
+        let slowness = match self.is_measured {
+            true => slowness,
+            false => self.calibrate(&slowness),
+        };
+        let is_near = |(now, then): (&f64, &f64)| (now / then - 1.0).abs() < SAME;
+        if self.settled.len() == slowness.len() && slowness.iter().zip(&self.settled).all(is_near) {
+            self.is_second = false;
+            return Ok(None);
+        }
+        let found = self.faster(seconds, slowness.clone())?;
+        self.settled = if found.is_none() { slowness } else { Vec::new() };
+        let found = found.filter(|found| left as f64 * (found.was - found.will_be) > PAYS * self.cost);
+        let was_second = std::mem::replace(&mut self.is_second, found.is_some());
+        Ok(found.filter(|_| was_second))
+    }
+
+    /// The cut was changed, which took this many seconds.
+    pub fn changed(&mut self, to: &Better, seconds: f64) {
+        let old = std::mem::replace(&mut self.counts, to.counts.clone());
+        self.before = (to.why == Why::Faster).then_some((old, to.was));
+        self.begin_again(seconds);
+    }
+
+    /// Somebody else changed the cut, which took this many seconds.
+    pub fn set(&mut self, counts: Vec<usize>, seconds: f64) {
+        self.counts = counts;
+        self.before = None;
+        self.begin_again(seconds);
+    }
+
+    /// The proposed cut is not possible. For a while none is proposed.
+    pub fn refused(&mut self) {
+        self.pause = self.next_pause;
+        self.next_pause = (2 * self.next_pause).min(LONGEST);
+        self.is_second = false;
+    }
+
+    fn begin_again(&mut self, seconds: f64) {
+        self.cost = seconds;
+        self.steps.clear();
+        self.left_out = WARM_UP;
+        self.is_second = false;
+        self.settled.clear();
+    }
+
+    /// How many times as long each rank takes as its layers should.
+    fn slowness(&self, busy: &[f64]) -> Vec<f64> {
+        let micro_batches = f64::from(self.replicas.largest().micro_batches());
+        let mut expected = vec![0.0; busy.len()];
+        for ((_, rank), layers) in self.stages() {
+            let cost = self.model.stage(layers);
+            expected[rank] += micro_batches * cost.work() + cost.update;
+        }
+        let share =
+            |(busy, expected): (&f64, f64)| if *busy > 0.0 && expected > 0.0 { busy / expected } else { 1.0 };
+        busy.iter().zip(expected).map(share).collect()
+    }
+
+    /// Takes what the layers of each rank cost from how slow the ranks are, and the ranks as equally fast.
+    fn calibrate(&mut self, slowness: &[f64]) -> Vec<f64> {
+        let mut times = Vec::new();
+        for ((_, rank), layers) in self.stages() {
+            times.extend(layers.map(|_| slowness[rank]));
+        }
+        self.model = self.model.clone().scaled(&times);
+        self.is_measured = true;
+        vec![1.0; slowness.len()]
+    }
+
+    /// The stages with their ranks, and the layers of each.
+    fn stages(&self) -> Vec<((usize, usize), std::ops::Range<usize>)> {
+        let mut end = 0;
+        let placement = self.replicas.largest().placement();
+        let stages = placement.iter().enumerate().zip(&self.counts);
+        let stages = stages.map(|((stage, rank), count)| {
+            let first = end;
+            end += count;
+            ((stage, rank.index()), first..end)
+        });
+        stages.collect()
+    }
+
+    /// A cut whose step is shorter by the gain, at this slowness.
+    fn faster(&self, seconds: f64, slowness: Vec<f64>) -> Result<Option<Better>> {
+        let model = self.model.clone().at_slowness(slowness.clone())?;
+        let placement = self.replicas.largest().placement();
+        let step = |counts: &[usize]| -> Result<f64> {
+            let costs = model.stages_on(counts, placement)?;
+            Ok(Prediction::of_replicas(&self.replicas, &costs, LinkKind::Buffered)?.step)
+        };
+        let now = step(&self.counts)?;
+        let mut best = partition(&model, self.replicas.largest(), self.memory)?;
+        let mut shortest = step(&best)?;
+        // The search judges by a formula. The simulation may find neighbours that are better.
+        if self.memory.is_none() && now < shortest {
+            (best, shortest) = (self.counts.clone(), now);
+        }
+        while self.memory.is_none()
+            && let Some((counts, next)) = neighbours(&best)
+                .map(|counts| step(&counts).map(|seconds| (counts, seconds)))
+                .collect::<Result<Vec<_>>>()?
+                .into_iter()
+                .min_by(|a, b| a.1.total_cmp(&b.1))
+            && next < shortest
+        {
+            (best, shortest) = (counts, next);
+        }
+        let is_faster = best != self.counts && shortest <= (1.0 - GAIN) * now;
+        let will_be = seconds * shortest / now;
+        let why = Why::Faster;
+        Ok(is_faster.then_some(Better { counts: best, why, slowness, was: seconds, will_be }))
+    }
+}
+
+/// The cuts in which one stage has a layer less, and another one has it more.
+fn neighbours(counts: &[usize]) -> impl Iterator<Item = Vec<usize>> {
+    let stages = 0..counts.len();
+    let pairs = stages.clone().flat_map(move |from| stages.clone().map(move |to| (from, to)));
+    pairs.filter(|(from, to)| from != to && counts[*from] > 1).map(|(from, to)| {
+        let mut counts = counts.to_vec();
+        counts[from] -= 1;
+        counts[to] += 1;
+        counts
+    })
+}
