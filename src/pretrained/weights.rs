@@ -29,6 +29,9 @@ const INDEX: &str = "model.safetensors.index.json";
 /// The output projection, in every family.
 const HEAD: &str = "lm_head.weight";
 
+/// How many numbers are rounded at a time.
+const ROUNDED: usize = 1 << 20;
+
 /// Tensors that older checkpoints have and that are no weights.
 const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
 
@@ -352,16 +355,27 @@ impl Weights {
                     let bytes = file.bytes(tensor.place.offset, kind.bytes(part.count()));
                     blocks.push(kind, bytes.map_err(Error::io("read", path))?);
                 }
-                None => {
-                    let mut numbers = vec![0.0; part.count()];
-                    self.read_part(tensor, 0..part.count(), &mut numbers)?;
-                    let rounded = blocks.push_rounded(kind, &numbers);
-                    rounded.map_err(|error| {
-                        let (path, name) = (path.display(), &part.name);
-                        Error::pretrained(format!("`{path}`: {name} cannot be quantised: {error}"))
-                    })?;
-                }
+                None => blocks.push(kind, self.rounded(tensor, part, kind)?.into()),
             }
+        }
+        Ok(blocks)
+    }
+
+    /// The numbers of a part, rounded to blocks of this kind: some rows after the others, because in 32 bits
+    /// all take several times the memory of their blocks.
+    fn rounded(&self, tensor: &Tensor, part: &Part, kind: Quantisation) -> Result<Vec<u8>> {
+        let (count, columns) = (part.count(), part.dims[1]);
+        let at_once = (ROUNDED / columns).max(1) * columns;
+        let mut numbers = vec![0.0; at_once.min(count)];
+        let mut blocks = Vec::with_capacity(kind.bytes(count));
+        for first in (0..count).step_by(at_once) {
+            let places = first..count.min(first + at_once);
+            let numbers = &mut numbers[..places.len()];
+            self.read_part(tensor, places, numbers)?;
+            kind.encode(numbers, &mut blocks).map_err(|error| {
+                let (path, name) = (self.files[tensor.file].0.display(), &part.name);
+                Error::pretrained(format!("`{path}`: {name} cannot be quantised: {error}"))
+            })?;
         }
         Ok(blocks)
     }

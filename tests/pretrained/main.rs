@@ -18,6 +18,7 @@ mod losses;
 mod next;
 mod optimizers;
 mod preferences;
+mod qlora;
 mod quantised;
 mod recorder;
 mod refused;

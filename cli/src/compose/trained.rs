@@ -13,6 +13,9 @@ use super::{model, optimizer};
 use crate::config::{Config, ModelKind};
 use crate::error::Result;
 
+/// The table of tokens, in models of tokens. A head that is tied to it has a copy of the same name.
+const TABLE: &str = "wte.weight";
+
 /// How many numbers a part of a model has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trained {
@@ -31,9 +34,9 @@ pub(super) struct Trained {
     /// Frozen matrices in blocks, and their bytes.
     pub(super) quantised: u64,
     pub(super) quantised_bytes: u64,
-    /// The numbers into which several threads decode them.
+    /// The numbers into which several threads decode a matrix for a product.
     pub(super) decoded: u64,
-    /// The numbers of the largest of them: a GPU decodes each whole.
+    /// The numbers of the largest of these matrices: a GPU decodes each whole.
     pub(super) decoded_on_gpu: u64,
 }
 
@@ -104,6 +107,8 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
         let all = parameter.numbers() as u64;
         let is_quantised = parameter.quantisation.is_some();
         let quantised_bytes = if is_quantised { parameter.bytes() as u64 } else { 0 };
+        // Of a table of tokens, only rows that are looked up are decoded, to where they are used.
+        let is_decoded = is_quantised && (parameter.name != TABLE || parameter.is_tied);
         let is_matrix = parameter.dims.len() >= 2 && !Lora::is_adapter(&parameter.name);
         let states = match parameter.is_optimized {
             true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
@@ -126,10 +131,10 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             quantised: if is_quantised { all } else { 0 },
             quantised_bytes,
             decoded: match parameter.dims[..] {
-                [rows, columns] if is_quantised => decoded_numbers([rows, columns]) as u64,
+                [rows, columns] if is_decoded => decoded_numbers([rows, columns]) as u64,
                 _ => 0,
             },
-            decoded_on_gpu: if is_quantised { all } else { 0 },
+            decoded_on_gpu: if is_decoded { all } else { 0 },
         }
     };
     let contents = model(config)?.contents()?;

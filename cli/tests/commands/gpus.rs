@@ -29,6 +29,30 @@ fn a_planned_gpu_holds_its_own_rank() {
     assert_eq!(said("h100", &["pipeline.replicas=4"]), "");
 }
 
+/// A product decodes its matrix, and of a table of tokens only rows are decoded.
+#[test]
+fn a_planned_gpu_has_no_room_for_a_decoded_table_of_tokens() {
+    let place = Place::new();
+    place.write("m.gguf", gguf::quantised(&[8], true).bytes());
+    place.run(&["import", "m.gguf", "plain"]).done();
+    place.run(&["import", "m.gguf", "blocks", "--blocks"]).done();
+    let text = "[lora]\nrank = 2\ntargets = ['h.*']\n[data]\nkind = 'tokens'\npath = 'tokens.bin'\nseq = 16\n\
+                [pipeline]\nstages = 2\npartition = [['embed'], ['h.0.attn..head']]\nmicro_batches = 2\n\
+                dtype = 'bf16'\n[checkpoint]\nbeside = false\n";
+    place.write("lora.toml", text);
+    place.write("tokens.bin", [7, 0].repeat(1000));
+    let buffers = |folder: &str| {
+        let path = format!("model.path={folder}");
+        let args = ["plan", "lora.toml", "--device", "h100", "--format", "json", "--set", &path];
+        let plan: serde_json::Value = serde_json::from_str(&place.run(&args).done().stdout()).unwrap();
+        [0, 1].map(|rank| plan["memory"][rank]["buffers"].as_f64().unwrap())
+    };
+    let (plain, blocks) = (buffers("plain"), buffers("blocks"));
+    assert_eq!(blocks[0], plain[0]);
+    // The largest matrix makes both parts of what is gated. A number has two bytes.
+    assert_eq!(blocks[1], plain[1] + 2.0 * 1024.0 * 256.0);
+}
+
 #[test]
 fn a_gpu_may_be_given_by_its_figures() {
     let place = place();

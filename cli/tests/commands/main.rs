@@ -18,6 +18,8 @@ mod evaluate;
 mod forms;
 mod gpus;
 mod groups;
+#[cfg(target_os = "linux")]
+mod large;
 mod memory;
 mod mixed;
 mod models;

@@ -13,7 +13,7 @@ use crate::quantised::Quantisation;
 use crate::shards::{Exchange, Shard, Sharding, Team};
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
-use crate::stage::{BuildStage, Stage, StageBuilder};
+use crate::stage::{BuildStage, StageBuilder};
 use crate::tensor::Tensor;
 
 type Build = Box<dyn Fn(Sharding) -> Result<Vec<Box<dyn Layer>>> + Send>;
@@ -214,13 +214,15 @@ impl Model {
     pub fn contents(&self) -> Result<Vec<UnitContents>> {
         let contents = |unit: &LayerSpec| {
             let mut targets = Vec::new();
-            let mut stage = Sequential::new(unit.build(self.sharding)?);
-            stage.adapt(&mut |target| {
-                targets.push(target.to_owned());
-                None
-            })?;
-            self.rules.apply(&mut stage)?;
-            let parameters = stage.parameters().into_iter();
+            let mut layers = unit.build(self.sharding)?;
+            for layer in &mut layers {
+                layer.adapt(&mut |target| {
+                    targets.push(target.to_owned());
+                    None
+                })?;
+            }
+            self.rules.apply(&mut layers)?;
+            let parameters = layers.iter_mut().flat_map(|layer| layer.parameters());
             let parameters = parameters.map(|one| ParameterContents {
                 name: one.name().to_owned(),
                 dims: one.dims().to_vec(),
@@ -414,14 +416,16 @@ impl BuildStage<Sequential> for Slice {
     }
 }
 
-/// Makes a stage. In the first stage nobody uses the input gradient.
+/// Makes a stage. In the first stage nobody uses the input gradient. Each unit is frozen and quantised before
+/// the next one is made, so that the memory for its gradients and numbers is free again.
 fn build(units: &[LayerSpec], sharding: Sharding, rules: &Rules, first: bool) -> Result<Sequential> {
     let mut layers = Vec::new();
     for unit in units {
-        layers.extend(unit.build(sharding)?);
+        let mut of_unit = unit.build(sharding)?;
+        rules.apply(&mut of_unit)?;
+        layers.extend(of_unit);
     }
     let mut stage = Sequential::new(layers);
-    rules.apply(&mut stage)?;
     if first {
         stage.drop_input_gradient();
     }

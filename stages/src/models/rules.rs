@@ -4,12 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::parameter::Parameter;
 use crate::parameter::description::Training;
 use crate::quantised::Quantisation;
-use crate::stage::Stage;
-use crate::stage::layer::Lora;
-use crate::stage::sequential::Sequential;
+use crate::stage::layer::{Layer, Lora};
 
 /// What is chosen for each name.
 type Choice<T> = Arc<dyn Fn(&str) -> T + Send + Sync>;
@@ -94,10 +91,13 @@ impl Rules {
         &self.settings
     }
 
-    /// Applies the rules to a new stage.
-    pub(super) fn apply(&self, stage: &mut Sequential) -> Result<()> {
-        stage.adapt(&mut |target| (self.lora)(target))?;
-        stage.try_visit_parameters(&mut |parameter: &mut Parameter| {
+    /// Applies the rules to new layers.
+    pub(super) fn apply(&self, layers: &mut [Box<dyn Layer>]) -> Result<()> {
+        for layer in &mut *layers {
+            layer.adapt(&mut |target| (self.lora)(target))?;
+        }
+        let mut parameters = layers.iter_mut().flat_map(|layer| layer.parameters());
+        parameters.try_for_each(|parameter| {
             let training = (self.training)(parameter.name());
             parameter.train_by(training);
             let columns = parameter.dims().last().copied().unwrap_or(0);

@@ -97,6 +97,7 @@ impl Parameter {
     /// A parameter with its starting weights.
     pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
         let count = dims.iter().product();
+        let numbers = || if starts_at_zero() { Numbers::later(count) } else { Numbers::zeros(count) };
         let parameter = Self {
             name: name.into(),
             dims: dims.to_vec(),
@@ -108,8 +109,8 @@ impl Parameter {
             row_pieces: None,
             training: Training::default(),
             running: None,
-            value: Numbers::zeros(count),
-            grad: Numbers::zeros(count),
+            value: numbers(),
+            grad: numbers(),
             state: Vec::new(),
             owned: 0..count,
             of_rows: Vec::new(),

@@ -13,15 +13,20 @@ impl Quantisation {
         matches!(self, Self::Q8_0 | Self::Nf4)
     }
 
-    /// Appends whole blocks of these numbers.
-    pub(super) fn encode(self, numbers: &[f32], to: &mut Vec<u8>) -> Result<()> {
+    /// Appends whole blocks of these numbers to blocks of this kind.
+    ///
+    /// # Errors
+    /// As for [`Quantised::of`](super::Quantised::of). A number is named by its place in all blocks.
+    pub fn encode(self, numbers: &[f32], to: &mut Vec<u8>) -> Result<()> {
         let encode = match self {
             Self::Q8_0 => q8_0,
             Self::Nf4 => nf4,
             other => return Err(Error::new(format!("blocks of {other:?} are only read, not made"))),
         };
         if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
-            let error = format!("number {at} is {}, which no block can stand for", numbers[at]);
+            let (count, bytes) = self.block();
+            let place = to.len() / bytes * count + at;
+            let error = format!("number {place} is {}, which no block can stand for", numbers[at]);
             return Err(Error::new(error));
         }
         numbers.chunks_exact(self.block().0).for_each(|block| encode(block, to));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::slice::{Iter, IterMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::allocation::try_zeroed_slice_box;
 
@@ -33,6 +33,8 @@ pub struct Numbers {
 
 enum Memory {
     Own(Box<[f32]>),
+    /// Zeros, from when somebody first looks at them.
+    Later(OnceLock<Box<Numbers>>),
     Lent(Arc<dyn AsRef<[f32]> + Send + Sync>),
 }
 
@@ -45,6 +47,12 @@ impl Numbers {
     pub fn lent(holder: Arc<dyn AsRef<[f32]> + Send + Sync>, range: Range<usize>) -> Self {
         let count = holder.as_ref().as_ref()[range.clone()].len();
         Self { memory: Memory::Lent(holder), start: range.start, count }
+    }
+
+    /// `count` zeros, which take no memory before somebody looks at them. Memory that was in use before is
+    /// filled with zeros when it is given again, and so it counts, also if nobody ever looks.
+    pub(crate) fn later(count: usize) -> Self {
+        Self { memory: Memory::Later(OnceLock::new()), start: 0, count }
     }
 
     /// None.
@@ -94,6 +102,7 @@ impl Deref for Numbers {
     fn deref(&self) -> &[f32] {
         let memory = match &self.memory {
             Memory::Own(memory) => memory,
+            Memory::Later(zeros) => return zeros.get_or_init(|| Box::new(Self::zeros(self.count))),
             Memory::Lent(holder) => holder.as_ref().as_ref(),
         };
         &memory[self.start..][..self.count]
@@ -103,12 +112,16 @@ impl Deref for Numbers {
 impl DerefMut for Numbers {
     #[inline]
     fn deref_mut(&mut self) -> &mut [f32] {
-        if matches!(self.memory, Memory::Lent(_)) {
-            *self = self.clone();
+        match &mut self.memory {
+            Memory::Own(_) => {}
+            Memory::Later(zeros) => {
+                *self = zeros.take().map_or_else(|| Self::zeros(self.count), |zeros| *zeros);
+            }
+            Memory::Lent(_) => *self = self.clone(),
         }
         match &mut self.memory {
             Memory::Own(memory) => &mut memory[self.start..][..self.count],
-            Memory::Lent(_) => unreachable!("they are our own now"),
+            Memory::Later(_) | Memory::Lent(_) => unreachable!("they are our own now"),
         }
     }
 }
@@ -154,6 +167,23 @@ impl fmt::Debug for Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zeros_that_nobody_looks_at_take_no_memory() {
+        let is_there = |numbers: &Numbers| match &numbers.memory {
+            Memory::Later(zeros) => zeros.get().is_some(),
+            _ => true,
+        };
+        let mut numbers = Numbers::later(3);
+        assert_eq!((numbers.count, is_there(&numbers)), (3, false));
+        assert_eq!(numbers[..], [0.0; 3]);
+        let place = numbers.as_ptr();
+        numbers[1] = 5.0;
+        assert_eq!((numbers.as_ptr(), &numbers[..]), (place, &[0.0, 5.0, 0.0][..]));
+        let mut changed_first = Numbers::later(2);
+        changed_first[0] = 1.0;
+        assert_eq!(changed_first[..], [1.0, 0.0]);
+    }
 
     #[test]
     fn lent_numbers_are_copied_before_they_are_changed() {
