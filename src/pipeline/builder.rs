@@ -96,6 +96,17 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// How the model is cut into stages with other numbers of layers, while it is trained: see
+    /// [`Run::replan`](crate::run::Run::replan). Default: it is not.
+    #[must_use]
+    pub fn recut_by(
+        mut self,
+        cut: impl Fn(&[usize]) -> Result<Vec<StageBuilder<S>>> + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.cutter = Some(Arc::new(cut));
+        self
+    }
+
     /// The loss of the last stage's output. Each replica has a copy.
     #[must_use]
     pub fn loss(mut self, loss: impl Loss<S::Wire> + Clone) -> Self {

@@ -103,6 +103,23 @@ impl<S: Stage> Pipeline<S> {
         Ok(recut)
     }
 
+    /// As [`Pipeline::recut`], with stages of these numbers of layers.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::recut`]. Whatever [`PipelineBuilder::recut_by`](crate::PipelineBuilder::recut_by)
+    /// returns.
+    pub(crate) fn recut_to(&mut self, counts: &[usize]) -> Result<Recut> {
+        self.begin(format_args!("new cut into {counts:?} layers"))?;
+        let stages = match &self.cutter {
+            Some(cut) => cut(counts),
+            None => {
+                Err(CallError::new("the pipeline does not know how: see `PipelineBuilder::recut_by`").into())
+            }
+        };
+        let stages = self.all_do("cutting the model", stages)?;
+        self.recut(stages)
+    }
+
     /// Refuses where layers may not go to other ranks.
     fn check_recut(&self, count: usize) -> Result<()> {
         let (mesh, stages) = (self.ranks.mesh(), self.schedule().stages() as usize);

@@ -9,7 +9,8 @@ use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
 use super::recovery::{RejoinState, Rejoined};
-use super::spec::{SharedBuilder, Spec};
+use super::report::StepReport;
+use super::spec::{Cutter, SharedBuilder, Spec};
 use crate::actor::Ranks;
 use crate::checkpoint::{Copies, Writing};
 use crate::data::{Fingerprint, Loader, Summed};
@@ -37,6 +38,8 @@ pub struct Pipeline<S: Stage> {
     pub(super) plan: Arc<Plan>,
     /// Build the stages that it has now.
     pub(super) stages: Vec<SharedBuilder<S>>,
+    /// Makes the stages of another cut.
+    pub(super) cutter: Option<Cutter<S>>,
     /// The plan's data, with checksums. Only for several processes, and if the fingerprint covers only a
     /// sample.
     pub(super) summed: Option<Arc<Summed>>,
@@ -73,6 +76,7 @@ impl<S: Stage> Pipeline<S> {
             loaders,
             plan,
             stages: spec.stages.clone(),
+            cutter: spec.cutter.clone(),
             summed,
             learning_rate: spec.learning_rate,
             stale: Stale::default(),
@@ -124,6 +128,23 @@ impl<S: Stage> Pipeline<S> {
     pub(crate) fn rank_names(&self) -> Vec<RankName> {
         let mesh = self.ranks.mesh();
         mesh.world().map(|rank| mesh.name(rank)).collect()
+    }
+
+    /// Whether it has stopped because of a failure.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// For how long each rank of the pipeline worked in a step: in the replica and the shard that worked
+    /// longest.
+    pub(crate) fn busy_of_ranks(&self, report: &StepReport) -> Vec<f64> {
+        let (mesh, ranks) = (self.ranks.mesh(), self.schedule().ranks() as usize);
+        let mut busy = vec![0.0_f64; ranks];
+        for (world, rank) in mesh.world().zip(&report.ranks) {
+            let own = &mut busy[mesh.coordinate(world).rank.index()];
+            *own = own.max(rank.busy);
+        }
+        busy
     }
 
     /// The gradient groups of a batch. Each replica has a share of them.

@@ -24,6 +24,7 @@ pub(super) struct Spec<S: Stage> {
     /// `None`: as many as usual for the replicas.
     pub(super) gradient_groups: Option<u32>,
     pub(super) stages: Vec<SharedBuilder<S>>,
+    pub(super) cutter: Option<Cutter<S>>,
     pub(super) loss: Option<Losses<S::Wire>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
@@ -59,6 +60,9 @@ pub(super) enum Schedules {
     /// For each replica's share of the micro-batches.
     OfReplicas(Vec<Schedule>),
 }
+
+/// Makes the stages of a cut with these numbers of layers.
+pub(super) type Cutter<S> = Arc<dyn Fn(&[usize]) -> Result<Vec<StageBuilder<S>>> + Send + Sync>;
 
 /// Gives each rank that needs it what makes its loss.
 pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W> + Send>;
@@ -106,6 +110,7 @@ impl<S: Stage> Default for Spec<S> {
             shards: 1,
             gradient_groups: None,
             stages: Vec::new(),
+            cutter: None,
             loss: None,
             data: None,
             optimizer: Arc::new(AdamW::default()),

@@ -13,6 +13,7 @@ use super::directory::writer::Writer;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::rejoining::{InCommon, Rejoining};
+use super::replanning::Replan;
 use super::samples::Samples;
 use super::saving::{Retention, Saving};
 use super::session::Session;
@@ -174,6 +175,8 @@ impl Run {
             validation: self.validation,
             samples: self.samples,
             references: self.references,
+            launched: self.replan.as_ref().map(Replan::counts),
+            replan: self.replan,
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::directory::cut::NewCut;
 use super::forecast::{ForecastReport, StepTime};
 use super::samples::Sample;
 use super::validation::Best;
@@ -75,6 +76,8 @@ pub enum Event<'a> {
         /// Why it is not.
         error: &'a Error,
     },
+    /// The run goes on with another cut of its model: see [`Run::replan`](super::Run::replan).
+    NewCut(&'a NewCut),
     /// The predicted time of a step, from the passes of the first steps.
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.
@@ -203,6 +206,8 @@ pub enum Task {
     Trace,
     /// To predict how long a step takes.
     Forecast,
+    /// To cut the model elsewhere.
+    Replan,
     /// To write a checkpoint when the run failed.
     Checkpoint,
     /// To remove old checkpoints.
@@ -225,6 +230,7 @@ impl fmt::Display for Warning {
             Task::Picture => "draw the losses",
             Task::Trace => "draw the traced step",
             Task::Forecast => "predict how long a step takes",
+            Task::Replan => "cut the model elsewhere",
             Task::Checkpoint => "write the checkpoint",
             Task::Prune => "remove old checkpoints",
             Task::Mark => "write which checkpoints are the last and the best one",

@@ -52,6 +52,7 @@ impl Screen {
             Event::Step(report) => self.step(report),
             Event::Lost(lost) => self.complain(&format!("warning: {lost}")),
             Event::Return(back) => self.complain(&back.to_string()),
+            Event::NewCut(cut) => self.say(&cut.to_string()),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, sources, .. } => {
                 self.say(&format!("validation after {}: {evaluation}", counted(*step, "step")));

@@ -139,6 +139,7 @@ impl<S: Stage> Session<'_, S> {
         self.saving.go_on(common.saved, common.unproven);
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
+        self.forget_cut();
         self.forecast.take_if(|forecast| forecast.predicted().is_none());
         Ok(from)
     }

@@ -162,7 +162,7 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Waits until the checkpoint that is on its way is on the disk.
-    fn wait(&mut self) -> Result<()> {
+    pub(super) fn wait(&mut self) -> Result<()> {
         let saved = self.pipeline.wait_until_saved();
         self.hear(saved)
     }

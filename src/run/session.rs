@@ -15,6 +15,7 @@ use super::event::{Ended, Event, Failed, Outcome, Task};
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::rejoining::Rejoining;
+use super::replanning::Replan;
 use super::samples::Samples;
 use super::saving::{Retention, Saving, is_due};
 use super::validation::{Best, BestSoFar, Validated, Validation, ValidationSource};
@@ -35,6 +36,9 @@ pub struct Session<'p, S: Stage> {
     pub(super) validation: Option<Validation>,
     pub(super) samples: Option<Samples>,
     pub(super) references: Vec<Arc<Reference>>,
+    pub(super) replan: Option<Replan>,
+    /// The layers of each stage at launch, if the run may cut its model elsewhere.
+    pub(super) launched: Option<Vec<usize>>,
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,
@@ -145,6 +149,7 @@ impl<S: Stage> Session<'_, S> {
         }
         let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
         if !self.pipeline.any(stopped || interrupted)? {
+            self.replan()?;
             *validation = self.step()?;
             return Ok(None);
         }
@@ -179,6 +184,7 @@ impl<S: Stage> Session<'_, S> {
     fn step(&mut self) -> Result<Option<Evaluation>> {
         self.listeners.set_done(self.done());
         let report = self.advance()?;
+        self.watch(&report);
         self.check_place()?;
         self.prove(report.loss_step);
         for restart in &report.restarts {

@@ -11,6 +11,7 @@ use super::directory::picture::{Labels, LossUnit};
 use super::event::{Event, Next, Outcome};
 use super::forecast::Forecast;
 use super::progress::Progress;
+use super::replanning::Replan;
 use super::samples::Samples;
 use super::validation::Validation;
 use crate::Result;
@@ -40,6 +41,7 @@ pub struct Run {
     pub(super) save_beside: bool,
     pub(super) keep: usize,
     pub(super) keep_every: u64,
+    pub(super) replan: Option<Replan>,
     pub(super) copy_to: Option<Store>,
     pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
@@ -71,6 +73,7 @@ impl Run {
             save_beside: true,
             keep: 3,
             keep_every: 0,
+            replan: None,
             copy_to: None,
             allow_other_data: false,
             config: None,
@@ -104,6 +107,15 @@ impl Run {
     pub fn validate(self, validation: Validation) -> Self {
         let validation = Some(validation);
         Self { validation, ..self }
+    }
+
+    /// Lets the run go on with another cut of its model, without a restart. The weights stay the same, bit
+    /// for bit. The pipeline needs [`PipelineBuilder::recut_by`](crate::PipelineBuilder::recut_by). Default:
+    /// it keeps its cut.
+    #[must_use]
+    pub fn replan(self, replan: Replan) -> Self {
+        let replan = Some(replan);
+        Self { replan, ..self }
     }
 
     /// Lets the model write text while it is trained. Default: it writes none.

@@ -1,6 +1,8 @@
 //! Watching the steps of a training whose ranks become slow and fast again.
 
-use pipewright::plan::{LayerCost, LinkCost, ModelCosts, Prediction, Replicas, StageCost, Watch, Why};
+use pipewright::plan::{
+    Better, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, StageCost, Watch, Why,
+};
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::rng;
 use proptest::prelude::*;
@@ -33,6 +35,14 @@ fn cuts(layers: usize, stages: usize) -> Vec<Vec<usize>> {
     let with =
         |first| cuts(layers - first, stages - 1).into_iter().map(move |rest| [&[first], &rest[..]].concat());
     firsts.flat_map(with).collect()
+}
+
+/// Cuts as it was proposed.
+fn follow(watch: &mut Watch, better: &Better, seconds: f64) {
+    match better.why {
+        Why::Faster => watch.try_out(better.counts.clone(), better.was, seconds),
+        Why::ItWasFaster => watch.set(better.counts.clone(), seconds),
+    }
 }
 
 /// Ranks that train, and how slow they are.
@@ -70,7 +80,7 @@ impl Life {
         all.iter().map(|counts| self.step(counts)).fold(f64::INFINITY, f64::min)
     }
 
-    /// Some steps, of which `after` more are followed by others. Times are up to 1 % longer by chance.
+    /// Some steps. After them there are `after` more. Times are up to 1 % longer by chance.
     fn train(&mut self, steps: u32, after: u64) {
         for step in (0..u64::from(steps)).rev() {
             let noise = |draw: u32| {
@@ -91,7 +101,7 @@ impl Life {
             self.steps += 1;
             if let Some(better) = self.watch.better(step + after).expect("it is simulated") {
                 assert_eq!(better.counts.iter().sum::<usize>(), self.truth.layers().len());
-                self.watch.changed(&better, 0.5);
+                follow(&mut self.watch, &better, 0.5);
                 self.changes += 1;
             }
         }
@@ -164,7 +174,7 @@ fn a_cut_that_did_not_help_is_taken_back_and_then_there_are_longer_and_longer_pa
         watch.add(100.0, vec![expected(counts[0]), 3.0 * expected(counts[1])]);
         if let Some(better) = watch.better(10_000).expect("it is simulated") {
             told.push((step, better.why));
-            watch.changed(&better, 0.1);
+            follow(&mut watch, &better, 0.1);
         }
     }
     let whys: Vec<Why> = told.iter().map(|(_, why)| *why).collect();

@@ -11,6 +11,7 @@ mod directory;
 mod lock;
 mod metrics;
 mod references;
+mod replanning;
 mod resume;
 mod saving;
 mod settings;

@@ -19,6 +19,7 @@ mod out;
 mod plan;
 mod processes;
 mod profile;
+mod replan;
 mod report;
 mod sample;
 mod saved;
@@ -75,6 +76,7 @@ enum Command {
     Tune(tune::Args),
     Tokenize(tokenize::Args),
     Report(report::Args),
+    Replan(replan::Args),
     Check(check::Args),
     Verify(verify::Args),
     Devices(devices::Args),
@@ -153,6 +155,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Profile(args) => profile::run(&args)?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
         Command::Tokenize(args) => processes::refuse("tokenize").and_then(|()| tokenize::run(&args))?,
+        Command::Replan(args) => processes::refuse("replan").and_then(|()| replan::run(&args))?,
         Command::Report(args) => processes::refuse("report").and_then(|()| report::run(&args))?,
         Command::Check(args) => check::run(args)?,
         Command::Verify(args) => return Ok(processes::refuse("verify").and_then(|()| verify::run(&args))?),

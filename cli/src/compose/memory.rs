@@ -7,7 +7,7 @@ use super::held::cost;
 use super::model::{Sizes, recomputed_by_stage, sizes, sizes_under};
 use super::trained::{Tied, Trained, states_of_a_weight, trained};
 use super::{PipelinePlan, places};
-use crate::config::{Config, Fabric, environment};
+use crate::config::{Config, Fabric, ReplanBy, environment};
 use crate::error::Result;
 use pipewright::plan::{
     self, Costs, DataMemory, RankMemory, Restarts, StageCost, StageMemory, kept_for_restarts,
@@ -189,7 +189,8 @@ impl PerWeight {
             waiting_in_place: f64::from(plan.replicas.waiting_sums(true)),
             states: states_of_a_weight(config),
             parts,
-            copies: f64::from(u8::from(config.saves_beside())),
+            // A new cut uses the same memory.
+            copies: f64::from(u8::from(config.saves_beside() || config.pipeline.replan == ReplanBy::Auto)),
             shares_products: config.pipeline.threads_per_rank > 1,
         };
         match config.max_staleness() {

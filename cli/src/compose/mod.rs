@@ -41,7 +41,7 @@ pub use on_gpu::kernels::UnitKernels;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
 pub use pipeline::{launch, launch_with_listener, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
-pub use plan::{check_divided, check_divided_rows, plan, plan_for};
+pub use plan::{check_divided, check_divided_rows, plan, plan_for, replan};
 pub use planned::PipelinePlan;
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::{odd_tokenizer, tokenizer};

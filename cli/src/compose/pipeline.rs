@@ -50,6 +50,10 @@ pub fn launch_with_listener(
         .places(places_of_all(config, replicas.ranks())?)
         .replica_schedules(schedules.collect())
         .stages(stages(config, counts)?)
+        .recut_by({
+            let config = config.clone();
+            move |counts| Ok(stages(&config, counts)?)
+        })
         .loss(loss(config)?)
         .data(Arc::clone(&data.train))
         .map(config.launch.map)

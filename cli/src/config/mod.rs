@@ -40,7 +40,7 @@ pub use model::{Base, Model, ModelKind, RopeScalingKind};
 pub use optimizer::{Group, LearningRateSchedule, Lora, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
 pub use sections::{
-    Checkpoint, FabricKind, Launch, Metrics, Objective, Pipeline, ReferenceBy, SyncKind, Train,
+    Checkpoint, FabricKind, Launch, Metrics, Objective, Pipeline, ReferenceBy, ReplanBy, SyncKind, Train,
 };
 pub use settings::Config;
 pub use values::{Auto, Balanced, Partition, Paths, RecomputeBy, Sizes, WarnOfStall};

@@ -96,6 +96,10 @@ section! {
         /// Where the model is cut. `"balanced"` goes by `costs` where they are given, and otherwise by
         /// estimated cost. Or a list of units for each stage: `[["embed", "h.0"], ["h.1..h.3", "head"]]`.
         partition: Partition = Partition::Named(Balanced::Balanced) => [harmless],
+        /// Whether the run cuts the model elsewhere while it goes on. `"auto"`: when its steps say that
+        /// another cut is faster, for example because a rank has become slow. The weights stay the same, bit
+        /// for bit. `"off"`: only when `pipewright replan` asks for it.
+        replan: ReplanBy = ReplanBy::Off => [harmless, page("replanning.md")],
         /// A file of measured costs, which `pipewright profile` writes. A balanced partition goes by them. So
         /// do schedules that fit their order to costs, and the prediction of `train`.
         costs: Option<PathBuf> = None => [harmless, page("tuning.md")],
@@ -279,6 +283,16 @@ pub enum Objective {
     Ipo,
     /// The loss of reward models.
     Reward,
+}
+
+/// When a model is cut elsewhere while it is trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplanBy {
+    /// When somebody asks for it.
+    Off,
+    /// When it is faster.
+    Auto,
 }
 
 /// What answers are compared with.

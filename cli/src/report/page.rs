@@ -80,6 +80,10 @@ fn content(runs: &[Record], title: &str) -> Markup {
         @for run in runs {
             @if let Some(timeline) = &run.timeline { (traced(run, timeline, runs.len() > 1)) }
         }
+        @if runs.iter().any(|run| run.history.iter().any(|entry| entry.of_cut)) {
+            h2 { "Cuts of the model" }
+            @for run in runs { (tables::cuts(run).unwrap_or_default()) }
+        }
         @if runs.iter().any(|run| run.samples.has_some()) {
             h2 { "Samples over the steps" }
             @for run in runs {

@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use super::numbers::{bytes, duration, percent, rounded, whole};
 use super::record::Record;
 use pipewright::plan::RankMemory;
+use pipewright::run::HistoryEntry;
 
 /// The most lines of the history that a page has.
 const EVENTS: usize = 50;
@@ -142,24 +143,33 @@ pub(super) fn planned_memory(run: &Record) -> Option<Markup> {
     })
 }
 
-/// What happened in the run, the newest first.
+/// When and why the model was cut elsewhere, and what that brought.
+pub(super) fn cuts(run: &Record) -> Option<Markup> {
+    let cuts: Vec<_> = run.history.iter().filter(|entry| entry.of_cut).collect();
+    (!cuts.is_empty()).then(|| events("Cuts", cuts))
+}
+
+/// What happened to a run, the newest event first.
 pub(super) fn history(run: &Record) -> Option<Markup> {
     (!run.history.is_empty()).then(|| {
-        html! {
-            details { summary { "History of " (run.name) }
-                div.wide tabindex="0" role="region" aria-label="History" { table {
-                    thead { tr { th { "time (UTC)" } th { "after step" } th { "event" } } }
-                    tbody { @for entry in run.history.iter().rev().take(EVENTS) {
-                        tr {
-                            td { (entry.time.replace('T', " ").replace('Z', "")) }
-                            td { (whole(entry.step)) }
-                            td { (entry.event) }
-                        }
-                    } }
-                } }
-            }
-        }
+        let newest = run.history.iter().rev().take(EVENTS).collect();
+        html! { details { summary { "History of " (run.name) } (events("History", newest)) } }
     })
+}
+
+fn events(name: &str, entries: Vec<&HistoryEntry>) -> Markup {
+    html! {
+        div.wide tabindex="0" role="region" aria-label=(name) { table {
+            thead { tr { th { "time (UTC)" } th { "after step" } th { "event" } } }
+            tbody { @for entry in entries {
+                tr {
+                    td { (entry.time.replace('T', " ").replace('Z', "")) }
+                    td { (whole(entry.step)) }
+                    td { (entry.event) }
+                }
+            } }
+        } }
+    }
 }
 
 /// The rows of several columns of names and values, in the order of the first.

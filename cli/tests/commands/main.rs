@@ -30,6 +30,7 @@ mod plans;
 mod ports;
 mod preferences;
 mod refusals;
+mod replan;
 mod replicas;
 mod report;
 mod safety;

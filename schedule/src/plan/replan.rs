@@ -53,6 +53,8 @@ pub struct Watch {
     next_pause: u32,
     /// What a change costs, in seconds.
     cost: f64,
+    /// The seconds of a step before and after a change that has helped, until somebody asks for them.
+    brought: Option<[f64; 2]>,
     /// How slow the ranks were when no cut was found that is faster.
     settled: Vec<f64>,
 }
@@ -107,6 +109,7 @@ impl Watch {
             pause: 0,
             next_pause: 1,
             cost,
+            brought: None,
             settled: Vec::new(),
         }
     }
@@ -143,9 +146,11 @@ impl Watch {
         let of_rank = |rank| median(steps.iter().filter_map(|(_, busy)| busy.get(rank).copied()));
         let busy = (0..self.replicas.ranks() as usize).map(|rank| of_rank(rank).unwrap_or_default());
         let slowness = self.slowness(&busy.collect::<Vec<_>>());
-        if let Some((counts, before)) = self.before.take()
-            && seconds > (1.0 - HELD) * before
-        {
+        if let Some((counts, before)) = self.before.take() {
+            if seconds <= (1.0 - HELD) * before {
+                self.brought = Some([before, seconds]);
+                return Ok(None);
+            }
             self.pause = self.next_pause;
             self.next_pause = (2 * self.next_pause).min(LONGEST);
             let why = Why::ItWasFaster;
@@ -171,18 +176,24 @@ impl Watch {
         Ok(found.filter(|_| was_second))
     }
 
-    /// The cut was changed, which took this many seconds.
-    pub fn changed(&mut self, to: &Better, seconds: f64) {
-        let old = std::mem::replace(&mut self.counts, to.counts.clone());
-        self.before = (to.why == Why::Faster).then_some((old, to.was));
+    /// The cut is another one now, because it should be faster. With the old one, a step took `was` seconds.
+    /// The change took `seconds`. If it is not faster, the old one is proposed.
+    pub fn try_out(&mut self, counts: Vec<usize>, was: f64, seconds: f64) {
+        let old = std::mem::replace(&mut self.counts, counts);
+        self.before = Some((old, was));
         self.begin_again(seconds);
     }
 
-    /// Somebody else changed the cut, which took this many seconds.
+    /// The cut is another one now, whatever it brings. The change took `seconds`.
     pub fn set(&mut self, counts: Vec<usize>, seconds: f64) {
         self.counts = counts;
         self.before = None;
         self.begin_again(seconds);
+    }
+
+    /// The seconds of a step before and after a change that has helped, once they are known.
+    pub fn brought(&mut self) -> Option<[f64; 2]> {
+        self.brought.take()
     }
 
     /// The proposed cut is not possible. For a while none is proposed.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::lock::LOCK;
+use super::lock::{LOCK, is_held};
 use super::picture::LossUnit;
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::RunError;
@@ -36,6 +36,7 @@ const FORMAT: u32 = 1;
 /// | `about.json` | what it trains on, and what was planned for it |
 /// | `tensorboard/` | the numbers of each step for TensorBoard, where that is asked for |
 /// | `report.html` | all of this as a page, if the command `report` has written it |
+/// | `replan.json` | a cut of the model that somebody asks for: see [`RunDir::ask_for_cut`] |
 /// | `lock` | which process trains here |
 #[derive(Clone, Debug)]
 pub struct RunDir(PathBuf);
@@ -126,6 +127,16 @@ impl RunDir {
     /// The events of the run, a line of JSON each.
     pub fn history(&self) -> PathBuf {
         self.0.join("history.jsonl")
+    }
+
+    /// What cut of the model somebody asks for.
+    pub fn asked_cut(&self) -> PathBuf {
+        self.0.join("replan.json")
+    }
+
+    /// Whether a process trains here now.
+    pub fn is_training(&self) -> bool {
+        is_held(&self.0)
     }
 
     /// The path of the checkpoint after `step` steps.
@@ -235,6 +246,7 @@ impl RunDir {
             self.metrics(),
             self.samples(),
             self.history(),
+            self.asked_cut(),
             self.mark_path(),
             partial(&self.mark_path()),
             lock,

@@ -31,6 +31,9 @@ pub struct HistoryEntry {
     pub step: u64,
     /// What happened.
     pub event: String,
+    /// Whether it is about the cut of the model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_cut: bool,
 }
 
 impl History {
@@ -52,7 +55,17 @@ impl History {
 
     /// Adds an event, which happens now, after `step` steps.
     pub(in crate::run) fn add(&mut self, step: u64, event: &str) -> Result<()> {
-        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event: event.to_owned() };
+        self.add_with(step, event, false)
+    }
+
+    /// Adds an event about the cut of the model.
+    pub(in crate::run) fn add_of_cut(&mut self, step: u64, event: &str) -> Result<()> {
+        self.add_with(step, event, true)
+    }
+
+    fn add_with(&mut self, step: u64, event: &str, of_cut: bool) -> Result<()> {
+        let event = event.to_owned();
+        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event, of_cut };
         let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
         json.push(b'\n');
         self.file.write_all(&json).map_err(Error::io("write", &self.path))

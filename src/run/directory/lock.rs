@@ -79,6 +79,12 @@ impl Lock {
     }
 }
 
+/// Whether a process holds the lock of a run directory.
+pub(super) fn is_held(run: &Path) -> bool {
+    let lock = OpenOptions::new().write(true).open(run.join(LOCK));
+    lock.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 /// The lock's file, locked. It is made if it does not exist.
 fn take(run: &Path) -> Result<File> {
     let path = run.join(LOCK);

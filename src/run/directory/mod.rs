@@ -2,6 +2,7 @@
 //! grow. If somebody removes a file while it is open, it is made again.
 
 pub(super) mod claim;
+pub(super) mod cut;
 mod fetch;
 pub(super) mod files;
 pub(super) mod folder;

@@ -159,6 +159,11 @@ impl Writer {
         self.history.add(step, event)
     }
 
+    /// Adds an event about the cut of the model to the history.
+    pub(in crate::run) fn note_of_cut(&mut self, step: u64, event: &str) -> Result<()> {
+        self.history.add_of_cut(step, event)
+    }
+
     /// Waits until the disk has the numbers of all steps.
     pub(in crate::run) fn sync_lines(&self) -> Result<()> {
         self.metrics.lines.sync()

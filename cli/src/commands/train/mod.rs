@@ -266,6 +266,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     );
     let run =
         run.forecast(forecast).machine(machine::facts(&config, &data, processes)).planned_memory(memory);
+    let run = run.replan(compose::replan(&config, &plan)?);
     let mut run = describe(run, args, &config, data)?;
     if let Some(samples) = samples {
         run = run.samples(samples);

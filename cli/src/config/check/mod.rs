@@ -11,7 +11,7 @@ use super::keys;
 use super::sources;
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
-use super::{Config, DataKind, LearningRateSchedule, SyncKind};
+use super::{Config, DataKind, LearningRateSchedule, ReplanBy, SyncKind};
 use crate::error::Result;
 use pipewright::data::{Longer, Packing, Share};
 use pipewright::stages::optimizer::StateFormat;
@@ -162,6 +162,7 @@ fn pipeline(config: &Config) -> Result<()> {
     config.check_groups()?;
     config.check_shards()?;
     staleness(config)?;
+    replan(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };
@@ -183,6 +184,23 @@ fn staleness(config: &Config) -> Result<()> {
     let problem =
         format!("weights may not be stale {why}: set this to 0, or take pipeline.sync = \"reduce\"");
     Err(config.refuse("pipeline.max_staleness", problem))
+}
+
+/// Refuses to cut a model elsewhere where layers cannot go to other ranks.
+fn replan(config: &Config) -> Result<()> {
+    if config.pipeline.replan == ReplanBy::Off {
+        return Ok(());
+    }
+    let require = |holds: bool, why: &'static str| config.require(holds, "pipeline.replan", || why);
+    require(
+        config.max_staleness() == 0,
+        "weights that may be stale differ between replicas: set pipeline.max_staleness to 0, or this to \
+         \"off\"",
+    )?;
+    require(
+        !config.pipeline.devices.are_mixed(),
+        "a layer has other bits on a GPU than on the CPU: take one kind of devices, or set this to \"off\"",
+    )
 }
 
 /// Refuses a batch that does not fit the micro-batches and their rows.

@@ -1,0 +1,78 @@
+//! Another cut of a model while it is trained, through the commands.
+
+use super::*;
+
+#[test]
+fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
+    let place = Place::new();
+    let running = place.start(&["--weights-hash"]);
+    let listed = place.run(&["replan", "runs/small"]).done().stdout();
+    assert_eq!(
+        listed,
+        "runs/small: 6 layers in 2 stages: embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp, head\n"
+    );
+    for (layers, said) in [
+        ("1,5", "the stages have 1, 5 layers instead of "),
+        ("4,2", "have 4, 2 layers instead of 1, 5, as asked"),
+    ] {
+        let done = place.run(&["replan", "runs/small", layers]).done().stdout();
+        assert!(done.starts_with("cut anew after ") && done.contains(said), "{done}");
+    }
+    for (layers, said) in [
+        ("3,2", "2 stages of 5 layers do not make up the model: its 6 layers are in 2 stages, each with"),
+        ("2,2,2", "3 stages of 6 layers do not make up the model"),
+        ("6,0", "2 stages of 6 layers do not make up the model"),
+    ] {
+        let refused = place.run(&["replan", "runs/small", layers]).refused();
+        assert!(refused.contains(said), "{refused}");
+    }
+    running.signal("-INT");
+    let ended = running.end();
+    let steps = place.steps("runs/small").len().to_string();
+    let undisturbed = [
+        &["train", "my.toml", "--run-dir", "runs/other", "--steps", &steps, "--weights-hash"],
+        &set(&["train.steps=1000000", "train.validate_every=0"])[..],
+    ];
+    assert_eq!(place.run(&undisturbed.concat()).done().hash(), ended.hash());
+    has(&ended.stdout(), &["cut anew after "]);
+
+    let said = place.run(&["replan", "runs/small", "1,5"]).refused();
+    has(&said, &["no process trains in runs/small: begin with another cut, by --set pipeline.partition="]);
+    let said = place.run(&["replan", "runs/nothing", "1,5"]).refused();
+    has(&said, &["there is no run in runs/nothing"]);
+    place.run(&["report", "runs/small"]).done();
+    let page = place.text("runs/small/report.html");
+    has(&page, &["Cuts of the model", "the stages have 4, 2 layers instead of 1, 5, as asked"]);
+    place.run(&["report", "runs/other"]).done();
+    assert!(!place.text("runs/other/report.html").contains("Cuts of the model"));
+}
+
+#[test]
+fn a_run_that_replans_by_itself_has_the_weights_of_one_that_does_not() {
+    let place = Place::new();
+    let run = |name: &str, sets: &[&str]| {
+        let folder = format!("runs/{name}");
+        let args = ["train", "my.toml", "--weights-hash", "--steps", "60", "--run-dir", &folder];
+        place.run(&[&args, &set(sets)[..]].concat()).done().hash()
+    };
+    let sets = ["train.steps=60", "pipeline.partition=[[\"embed\"], [\"h.0\", \"h.1\", \"head\"]]"];
+    let expected = run("kept", &sets);
+    assert_eq!(run("auto", &[&sets[..], &["pipeline.replan=auto"]].concat()), expected);
+}
+
+#[test]
+fn what_cannot_be_cut_elsewhere_is_refused_by_its_key() {
+    let place = Place::new();
+    for (sets, expected) in [
+        (
+            &["pipeline.replicas=2", "pipeline.sync=server", "pipeline.max_staleness=1"][..],
+            "pipeline.replan: weights that may be stale differ between replicas",
+        ),
+        (&["pipeline.devices=cpu,cuda:0"], "pipeline.replan: a layer has other bits on a GPU"),
+        (&["pipeline.replan=on"], "pipeline.replan"),
+    ] {
+        let sets = [&["pipeline.replan=auto"], sets].concat();
+        let said = place.run_with(&["train", "my.toml"], &sets).refused();
+        assert!(said.contains(expected), "{sets:?}: {said}");
+    }
+}

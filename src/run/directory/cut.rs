@@ -1,0 +1,115 @@
+//! Another cut of a run's model: what asks for it, and what is told of it.
+
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+
+use pipewright_stages::units::counted;
+use serde::{Deserialize, Serialize};
+
+use super::folder::RunDir;
+use crate::{Error, Result, whole};
+
+/// A run goes on with another cut of its model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct NewCut {
+    /// The steps done.
+    pub step: u64,
+    /// The layers of each stage before.
+    pub from: Vec<usize>,
+    /// The layers of each stage now.
+    pub to: Vec<usize>,
+    /// Why.
+    pub reason: Reason,
+    /// How many parameters went to another rank.
+    pub moved: usize,
+    /// The seconds for which the steps waited.
+    pub seconds: f64,
+}
+
+/// Why a model is cut elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A step should become shorter.
+    Faster {
+        /// How many times as long each rank takes as its layers should.
+        slowness: Vec<f64>,
+        /// The seconds of a step before: a median.
+        was: f64,
+        /// The seconds that it should take.
+        will_be: f64,
+    },
+    /// The cut before was faster.
+    ItWasFaster {
+        /// The seconds of a step with the newer cut: a median.
+        was: f64,
+        /// The seconds of a step with the cut before it.
+        before: f64,
+    },
+    /// Somebody has asked for it.
+    Asked,
+}
+
+/// The file in a run directory by which somebody asks for a cut.
+#[derive(Debug, Serialize, Deserialize)]
+struct Asked {
+    layers_of_each_stage: Vec<usize>,
+}
+
+impl RunDir {
+    /// Asks the run that trains here for another cut of its model: these layers for each stage. The run takes
+    /// the file away when it comes to it, and notes in its history what it did.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn ask_for_cut(&self, layers_of_each_stage: Vec<usize>) -> Result<()> {
+        let text = serde_json::to_string(&Asked { layers_of_each_stage }).expect("numbers always serialise");
+        whole::write(&self.asked_cut(), &format!("{text}\n"))
+    }
+
+    /// Takes away what somebody asks for, if there is something.
+    pub(in crate::run) fn take_asked_cut(&self) -> Result<Option<Vec<usize>>> {
+        let path = self.asked_cut();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", &path)(error)),
+        };
+        // Whoever asks sees by this that the run has come to it.
+        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        let asked: Asked = serde_json::from_str(&text).map_err(|error| Error::damaged(&path, error))?;
+        Ok(Some(asked.layers_of_each_stage))
+    }
+}
+
+/// By how much a rank may differ from what its layers should take, and nobody is told.
+const USUAL: f64 = 0.05;
+
+impl fmt::Display for NewCut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let (steps, from, to) = (counted(self.step, "step"), list(&self.from), list(&self.to));
+        write!(f, "cut anew after {steps}: the stages have {to} layers instead of {from}, ")?;
+        match &self.reason {
+            Reason::Faster { slowness, was, will_be } => {
+                let slow = slowness.iter().enumerate().filter(|(_, times)| (**times - 1.0).abs() > USUAL);
+                let slow: Vec<_> =
+                    slow.map(|(rank, times)| format!("rank {rank} {times:.2} times")).collect();
+                match slow.is_empty() {
+                    true => write!(f, "because their layers are not evenly long")?,
+                    false => {
+                        write!(f, "because ranks take longer or shorter than planned: {}", slow.join(", "))?
+                    }
+                }
+                write!(f, "; a step took {was:.3} s and should take {will_be:.3} s")?;
+            }
+            Reason::ItWasFaster { was, before } => {
+                write!(f, "as before: a step took {before:.3} s then, and now {was:.3} s")?;
+            }
+            Reason::Asked => write!(f, "as asked")?,
+        }
+        write!(f, " (the change took {:.3} s)", self.seconds)
+    }
+}
