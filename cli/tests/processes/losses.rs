@@ -254,3 +254,36 @@ fn an_interrupt_ends_the_wait_for_a_process_that_is_stopped() {
     last.signal("-INT");
     has(&last.end().failed(1), &["process 2 was asked to end while the run waited"]);
 }
+
+/// After it, the snapshots of the cut at launch are no longer those of the run.
+#[test]
+fn a_process_is_lost_before_and_after_the_model_is_cut_elsewhere() {
+    for sets in [
+        &["pipeline.stages=2", "checkpoint.every=2"][..],
+        &["pipeline.stages=2", "checkpoint.every=0"],
+        &["pipeline.stages=2", "pipeline.replicas=2", "optimizer.sharded=true", "checkpoint.every=2"],
+    ] {
+        let size = if sets.len() > 2 { 4 } else { 2 };
+        let mut run = Throttled::start(size, &[sets, &[MANY, "train.print_every=3"]].concat());
+        run.await_step(4);
+        let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
+        dir.ask_for_cut(vec![1, 7]).unwrap();
+        let cuts =
+            || fs::read_to_string(dir.history()).unwrap_or_default().matches("cut anew after ").count();
+        let since = Instant::now();
+        while cuts() == 0 {
+            assert!(
+                since.elapsed() < PATIENCE,
+                "{sets:?}: it is not cut, {}",
+                fs::read_to_string(run.place.path("runs/small/history.jsonl")).unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        run.kill(1);
+        run.begin(1);
+        run.await_return();
+        dir.ask_for_cut(vec![6, 2]).unwrap();
+        let said = run.ends_as_if_nothing_had_happened();
+        assert!(!said.contains("from what the processes kept in memory"), "{sets:?}: {said}");
+    }
+}
