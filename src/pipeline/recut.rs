@@ -110,6 +110,10 @@ impl<S: Stage> Pipeline<S> {
     /// returns.
     pub(crate) fn recut_to(&mut self, counts: &[usize]) -> Result<Recut> {
         self.begin(format_args!("new cut into {counts:?} layers"))?;
+        let sum = counts.iter().try_fold(0, |sum: usize, count| sum.checked_add(*count));
+        if counts.contains(&0) || sum.is_none() {
+            return Err(CallError::new(format!("stages of {counts:?} layers: each needs 1 or more")).into());
+        }
         let stages = match &self.cutter {
             Some(cut) => cut(counts),
             None => {

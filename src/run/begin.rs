@@ -70,6 +70,7 @@ impl Run {
         (session.best, session.tracer, session.notes) = (begun.best, begun.tracer, begun.notes);
         session.copying = begun.copying;
         session.note_beginning(begun.resumed);
+        session.forget_asked_cut();
         Ok(session)
     }
 

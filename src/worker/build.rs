@@ -83,8 +83,12 @@ impl<S: Stage> Worker<S> {
         self.ties = Arc::default();
         self.first_trained = StageId(0);
         self.gathered.clear();
+        let mut parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
+        // Their numbers are not copied, but compared with what the builders make.
+        let has_blocks = parameters.any(|parameter| parameter.quantisation().is_some());
         match self.plan.restarts.most {
-            0 => starting_at_zero(|| self.rebuild())?,
+            0 if !has_blocks => starting_at_zero(|| self.rebuild())?,
+            0 => self.rebuild()?,
             // What a rank is built with again is compared with what its builder makes.
             _ => {
                 self.rebuild()?;

@@ -170,6 +170,11 @@ fn a_cut_that_somebody_asks_for_is_taken_before_the_next_step() {
         }
         Event::Step(report) if report.step == 6 => {
             asks.ask_for_cut(vec![1, 6]).expect("it is written");
+            let error = asks.ask_for_cut(vec![2, 6]).expect_err("one at a time");
+            has(&error, &["somebody asks for another cut already"]);
+        }
+        Event::Step(report) if report.step == 7 => {
+            asks.ask_for_cut(vec![0, 8]).expect("it is written");
         }
         Event::Step(report) if report.step == 8 => {
             asks.ask_for_cut(vec![5, 3]).expect("it is written");
@@ -184,14 +189,22 @@ fn a_cut_that_somebody_asks_for_is_taken_before_the_next_step() {
         "cut anew after 3 steps: the stages have 1, 7 layers instead of 4, 4, as asked (the change took ",
         "not cut anew: `",
         "not cut anew: stages of [1, 6] layers do not make up the model's 8",
+        "not cut anew: stages of [0, 8] layers: each needs 1 or more",
         "cut anew after 9 steps: the stages have 5, 3 layers instead of 1, 7, as asked (the change took ",
     ]) {
         assert!(event.starts_with(expected), "{event} instead of {expected}");
     }
-    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(told.len(), 5, "{told:?}");
     assert_eq!(outcome.warnings.len(), 1, "one of the kind");
     assert_eq!(outcome.warnings[0].task, Task::Replan);
     assert_eq!(pipeline.weights_hash().expect("it runs"), undisturbed(12));
+
+    // A run that is resumed was not asked.
+    dir.ask_for_cut(vec![1, 7]).expect("it is written");
+    let run = place.run().steps(14).resume(Resume::IfThere).replan(Replan::when_asked(watch()));
+    run.train(&mut launch(&waits)).expect("it trains");
+    assert_eq!(self::told(&place).len(), 5);
+    assert!(!dir.asked_cut().exists());
 }
 
 #[test]

@@ -17,7 +17,7 @@ use pipewright::stages::units::counted;
 /// multiple of 8). Weights and optimizer state move in memory; the weights stay the same, bit for bit. The
 /// config of the run does not change: a run that is resumed begins with its own cut.
 ///
-/// Without LAYERS it says which units the model has, and does nothing.
+/// Without LAYERS it says which layers the model has, and does nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,6 +34,10 @@ pub(super) struct Args {
 
 /// How long it waits between two looks at the run.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How often it looks for an answer after the run has come to it: for a minute. The run may write a
+/// checkpoint first.
+const PATIENCE: u32 = 1200;
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let dir = RunDir::at(&args.run);
@@ -60,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (sum, given) = (args.layers.iter().sum::<usize>(), args.layers.len());
     if given != stages || sum != names.len() || args.layers.contains(&0) {
         return Err(Error::refused(format!(
-            "{} of {sum} layers do not make up the model: its {} are in {}, each with 1 or more",
+            "{} of {sum} layers do not make up the model: its {} are in {}, and each stage needs 1 or more",
             counted(given as u64, "stage"),
             counted(names.len() as u64, "layer"),
             counted(stages as u64, "stage"),
@@ -72,28 +76,38 @@ pub(super) fn run(args: &Args) -> Result<()> {
             args.run.display()
         )));
     }
-    let before = of_cut(&dir)?.len();
-    dir.ask_for_cut(args.layers.clone())?;
+    let question = dir.ask_for_cut(args.layers.clone())?;
     // The run takes the file away, and then notes what it did.
+    let mut looks_without = 0;
     loop {
         thread::sleep(LOOK);
-        if let Some(entry) = of_cut(&dir)?.get(before) {
-            return super::print(&format!("{}\n", entry.event));
+        if let Some(event) = answer(&dir, question)? {
+            return match event.strip_prefix(REFUSED) {
+                Some(why) => Err(Error::refused(format!("{}: {why}", args.run.display()))),
+                None => super::print(&format!("{event}\n")),
+            };
         }
-        if !dir.is_training() {
-            let _ = fs::remove_file(dir.asked_cut());
-            return Err(Error::refused(format!(
-                "{}: the run ended before it came to it",
-                args.run.display()
-            )));
-        }
+        looks_without += u32::from(!dir.asked_cut().exists());
+        let why = match (dir.is_training(), looks_without > PATIENCE) {
+            (false, _) => "the run ended, and has told nothing of the cut",
+            (true, true) => "the run has taken the question away and told nothing: ask again",
+            (true, false) => continue,
+        };
+        let _ = fs::remove_file(dir.asked_cut());
+        return Err(Error::refused(format!("{}: {why}", args.run.display())));
     }
 }
 
-/// The events of the run that are about its cut.
-fn of_cut(dir: &RunDir) -> Result<Vec<HistoryEntry>> {
+/// How an answer begins that says no.
+const REFUSED: &str = "not cut anew: ";
+
+/// What the history says of a question.
+fn answer(dir: &RunDir, question: u64) -> Result<Option<String>> {
     let path = dir.history();
-    let text = fs::read_to_string(&path).map_err(pipewright::Error::io("read", &path))?;
-    let entries = text.lines().filter_map(|line| serde_json::from_str::<HistoryEntry>(line).ok());
-    Ok(entries.filter(|entry| entry.of_cut).collect())
+    let text = fs::read(&path).map_err(pipewright::Error::io("read", &path))?;
+    let mut lines = text.split(|byte| *byte == b'\n');
+    Ok(lines.find_map(|line| {
+        let entry = serde_json::from_slice::<HistoryEntry>(line).ok()?;
+        (entry.answers == Some(question)).then_some(entry.event)
+    }))
 }

@@ -45,7 +45,7 @@ pub use plan::{check_divided, check_divided_rows, plan, plan_for, replan};
 pub use planned::PipelinePlan;
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::{odd_tokenizer, tokenizer};
-pub use writing::{Writing, writing};
+pub use writing::{NO_TEXT, Writing, writing};
 
 use crate::config::Config;
 use crate::error::Result;

@@ -14,6 +14,9 @@ pub struct Writing {
     pub context: usize,
 }
 
+/// What is said of a reward model.
+pub const NO_TEXT: &str = "a reward model writes no text: it gives a text one number";
+
 /// The ready layers that need a whole text, and cannot go on from what they have had of it.
 const OF_WHOLE_TEXTS: [&str; 7] =
     ["conv1d", "conv2d", "max_pool", "global_average", "flatten", "reshape", "group_norm"];
@@ -26,7 +29,7 @@ const OF_WHOLE_TEXTS: [&str; 7] =
 /// Why it cannot write.
 pub fn writing(config: &Config) -> Result<Writing, String> {
     if config.gives_rewards() {
-        return Err("a reward model writes no text: it gives a text one number".to_owned());
+        return Err(NO_TEXT.to_owned());
     }
     if let Some(architecture) = architecture(config) {
         return Ok(Writing { vocab: architecture.vocab(), context: architecture.context() });

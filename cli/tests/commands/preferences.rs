@@ -361,6 +361,10 @@ fn what_a_reward_model_cannot_do_is_refused_by_its_key() {
     let said = place.run(&["sample", "runs/judge"]).refused();
     assert!(said.contains("a reward model writes no text"), "{said}");
     place.run(&["export", "runs/judge", "judge"]).done();
+    for command in ["sample", "serve"] {
+        let said = place.run(&[command, "judge"]).refused();
+        assert!(said.contains("judge: a reward model writes no text"), "{said}");
+    }
     for sets in [&["train.objective=dpo"][..], &["train.objective=cross-entropy", "data.field=chosen"]] {
         let sets = [&["model.path=judge"], sets].concat();
         let said = place.run_with(&["train", "my.toml"], &sets).refused();

@@ -19,13 +19,15 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
         assert!(done.starts_with("cut anew after ") && done.contains(said), "{done}");
     }
     for (layers, said) in [
-        ("3,2", "2 stages of 5 layers do not make up the model: its 6 layers are in 2 stages, each with"),
+        ("3,2", "2 stages of 5 layers do not make up the model: its 6 layers are in 2 stages, and each"),
         ("2,2,2", "3 stages of 6 layers do not make up the model"),
         ("6,0", "2 stages of 6 layers do not make up the model"),
     ] {
         let refused = place.run(&["replan", "runs/small", layers]).refused();
         assert!(refused.contains(said), "{refused}");
     }
+    let refused = place.run(&["replan", "runs/small", "4,2"]).refused();
+    assert_eq!(refused, "error: runs/small: the stages have these layers already\n");
     running.signal("-INT");
     let ended = running.end();
     let steps = place.steps("runs/small").len().to_string();

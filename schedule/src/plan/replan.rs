@@ -170,8 +170,8 @@ impl Watch {
             return Ok(None);
         }
         let found = self.faster(seconds, slowness.clone())?;
-        self.settled = if found.is_none() { slowness } else { Vec::new() };
         let found = found.filter(|found| left as f64 * (found.was - found.will_be) > PAYS * self.cost);
+        self.settled = if found.is_none() { slowness } else { Vec::new() };
         let was_second = std::mem::replace(&mut self.is_second, found.is_some());
         Ok(found.filter(|_| was_second))
     }

@@ -149,6 +149,13 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
+    /// The model is cut as at launch again.
+    pub(crate) fn keep_again(&mut self) {
+        if let Some(again) = &mut self.again {
+            again.snapshots.paused = false;
+        }
+    }
+
     fn give(&self, process: u32, items: &[Item]) -> Result<()> {
         let peers = self.ranks.peers();
         items.iter().try_for_each(|item| peers.give(process, item.clone()))

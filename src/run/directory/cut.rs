@@ -3,11 +3,13 @@
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pipewright_stages::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::folder::RunDir;
+use crate::error::RunError;
 use crate::{Error, Result, whole};
 
 /// A run goes on with another cut of its model.
@@ -54,23 +56,39 @@ pub enum Reason {
 
 /// The file in a run directory by which somebody asks for a cut.
 #[derive(Debug, Serialize, Deserialize)]
-struct Asked {
-    layers_of_each_stage: Vec<usize>,
+pub(in crate::run) struct Asked {
+    pub(in crate::run) layers_of_each_stage: Vec<usize>,
+    /// By which the answer in the history is known.
+    pub(in crate::run) question: u64,
 }
 
 impl RunDir {
     /// Asks the run that trains here for another cut of its model: these layers for each stage. The run takes
-    /// the file away when it comes to it, and notes in its history what it did.
+    /// the file away when it comes to it, and notes in its history what it did. The answer has the number
+    /// that is returned: see [`HistoryEntry::answers`](super::history::HistoryEntry::answers).
     ///
     /// # Errors
-    /// [`Error::Io`].
-    pub fn ask_for_cut(&self, layers_of_each_stage: Vec<usize>) -> Result<()> {
-        let text = serde_json::to_string(&Asked { layers_of_each_stage }).expect("numbers always serialise");
-        whole::write(&self.asked_cut(), &format!("{text}\n"))
+    /// [`RunError`] when somebody else asks at the moment. [`Error::Io`].
+    pub fn ask_for_cut(&self, layers_of_each_stage: Vec<usize>) -> Result<u64> {
+        let path = self.asked_cut();
+        if path.exists() {
+            return Err(RunError::new(format!(
+                "somebody asks for another cut already, in `{}`: wait until the run has come to it, or \
+                 remove the file",
+                path.display()
+            ))
+            .into());
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let question = now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(16);
+        let asked = Asked { layers_of_each_stage, question };
+        let text = serde_json::to_string(&asked).expect("numbers always serialise");
+        whole::write(&path, &format!("{text}\n"))?;
+        Ok(question)
     }
 
     /// Takes away what somebody asks for, if there is something.
-    pub(in crate::run) fn take_asked_cut(&self) -> Result<Option<Vec<usize>>> {
+    pub(in crate::run) fn take_asked_cut(&self) -> Result<Option<Asked>> {
         let path = self.asked_cut();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -79,8 +97,7 @@ impl RunDir {
         };
         // Whoever asks sees by this that the run has come to it.
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        let asked: Asked = serde_json::from_str(&text).map_err(|error| Error::damaged(&path, error))?;
-        Ok(Some(asked.layers_of_each_stage))
+        serde_json::from_str(&text).map(Some).map_err(|error| Error::damaged(&path, error))
     }
 }
 
@@ -95,18 +112,21 @@ impl fmt::Display for NewCut {
         match &self.reason {
             Reason::Faster { slowness, was, will_be } => {
                 let slow = slowness.iter().enumerate().filter(|(_, times)| (**times - 1.0).abs() > USUAL);
-                let slow: Vec<_> =
-                    slow.map(|(rank, times)| format!("rank {rank} {times:.2} times")).collect();
+                let slow: Vec<_> = slow
+                    .map(|(rank, times)| format!("rank {rank} takes {times:.2} times as long as it should"))
+                    .collect();
                 match slow.is_empty() {
-                    true => write!(f, "because their layers are not evenly long")?,
-                    false => {
-                        write!(f, "because ranks take longer or shorter than planned: {}", slow.join(", "))?
-                    }
+                    true => write!(f, "because the layers of the stages do not take equally long")?,
+                    false => write!(f, "because {}", slow.join(", "))?,
                 }
                 write!(f, "; a step took {was:.3} s and should take {will_be:.3} s")?;
             }
             Reason::ItWasFaster { was, before } => {
-                write!(f, "as before: a step took {before:.3} s then, and now {was:.3} s")?;
+                write!(
+                    f,
+                    "as before, because steps were faster then: a step took {before:.3} s, and takes \
+                     {was:.3} s now"
+                )?;
             }
             Reason::Asked => write!(f, "as asked")?,
         }

@@ -34,6 +34,10 @@ pub struct HistoryEntry {
     /// Whether it is about the cut of the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_cut: bool,
+    /// The number of the question that it answers: see
+    /// [`RunDir::ask_for_cut`](super::folder::RunDir::ask_for_cut).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
 }
 
 impl History {
@@ -55,17 +59,17 @@ impl History {
 
     /// Adds an event, which happens now, after `step` steps.
     pub(in crate::run) fn add(&mut self, step: u64, event: &str) -> Result<()> {
-        self.add_with(step, event, false)
+        self.add_with(step, event, false, None)
     }
 
     /// Adds an event about the cut of the model.
-    pub(in crate::run) fn add_of_cut(&mut self, step: u64, event: &str) -> Result<()> {
-        self.add_with(step, event, true)
+    pub(in crate::run) fn add_of_cut(&mut self, step: u64, event: &str, answers: Option<u64>) -> Result<()> {
+        self.add_with(step, event, true, answers)
     }
 
-    fn add_with(&mut self, step: u64, event: &str, of_cut: bool) -> Result<()> {
+    fn add_with(&mut self, step: u64, event: &str, of_cut: bool, answers: Option<u64>) -> Result<()> {
         let event = event.to_owned();
-        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event, of_cut };
+        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event, of_cut, answers };
         let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
         json.push(b'\n');
         self.file.write_all(&json).map_err(Error::io("write", &self.path))

@@ -43,6 +43,14 @@ impl Tracer {
         Ok(Self { first: done + SETTLING, steps, taken: Vec::new() })
     }
 
+    /// The model is cut elsewhere after `done` steps: steps before it do not count.
+    pub(in crate::run) fn begin_again(&mut self, done: u64) {
+        if self.wants(done) {
+            self.first = done;
+            self.taken.clear();
+        }
+    }
+
     /// Whether to trace this step.
     pub(in crate::run) fn wants(&self, step: u64) -> bool {
         (self.first..self.first + self.steps).contains(&step)

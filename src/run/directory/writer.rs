@@ -160,8 +160,8 @@ impl Writer {
     }
 
     /// Adds an event about the cut of the model to the history.
-    pub(in crate::run) fn note_of_cut(&mut self, step: u64, event: &str) -> Result<()> {
-        self.history.add_of_cut(step, event)
+    pub(in crate::run) fn note_of_cut(&mut self, step: u64, event: &str, answers: Option<u64>) -> Result<()> {
+        self.history.add_of_cut(step, event, answers)
     }
 
     /// Waits until the disk has the numbers of all steps.

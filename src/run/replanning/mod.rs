@@ -9,12 +9,14 @@ use crate::plan::Watch;
 pub struct Replan {
     pub(super) watch: Watch,
     pub(super) is_automatic: bool,
+    /// What was told last of a question that cannot be read.
+    pub(super) told: String,
 }
 
 impl Replan {
     /// The run cuts its model elsewhere whenever the watch says that this is faster, and when it is asked to.
     pub fn by_itself(watch: Watch) -> Self {
-        Self { watch, is_automatic: true }
+        Self { watch, is_automatic: true, told: String::new() }
     }
 
     /// The layers of each stage now.
@@ -25,6 +27,6 @@ impl Replan {
     /// The run cuts its model elsewhere only when it is asked to: see
     /// [`RunDir::ask_for_cut`](crate::run::RunDir::ask_for_cut).
     pub fn when_asked(watch: Watch) -> Self {
-        Self { watch, is_automatic: false }
+        Self { watch, is_automatic: false, told: String::new() }
     }
 }

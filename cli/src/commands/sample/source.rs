@@ -8,7 +8,7 @@ use crate::config::{Config, DataKind};
 use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::Template;
-use pipewright::pretrained::{self, Weights, read_config};
+use pipewright::pretrained::{self, Head, Weights, read_config};
 use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
 
 /// How many different bytes there are.
@@ -74,6 +74,9 @@ impl Source {
 
     fn of_folder(folder: &Path) -> Result<Self> {
         let architecture = read_config(folder)?;
+        if architecture.head() == Head::Reward {
+            return Err(Error::refused(format!("{}: {}", folder.display(), compose::NO_TEXT)));
+        }
         crate::commands::warn(pretrained::told_of_model(folder, false)?);
         crate::commands::warn(pretrained::told_of_choice(folder)?);
         let weights = Weights::open(folder, &architecture)?;
