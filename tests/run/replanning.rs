@@ -18,7 +18,7 @@ thread_local! {
     static RANK: OnceLock<usize> = const { OnceLock::new() };
 }
 
-/// Passes on what it gets, after a while: so many microseconds on each rank.
+/// Passes on what it gets, after some time: microseconds for each rank.
 #[derive(Debug)]
 struct Waits(Arc<[AtomicU64; 2]>);
 

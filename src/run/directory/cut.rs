@@ -95,7 +95,7 @@ impl RunDir {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
-        // Whoever asks sees by this that the run has come to it.
+        // By this, whoever asks sees that the run has come to it.
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         serde_json::from_str(&text).map(Some).map_err(|error| Error::damaged(&path, error))
     }
