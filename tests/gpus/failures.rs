@@ -81,7 +81,7 @@ fn left() -> String {
 }
 
 /// What is there besides `before`, once the threads that have ended have given back all they had.
-fn left_since(before: &str) -> Option<String> {
+pub(crate) fn left_since(before: &str) -> Option<String> {
     // Longer than any machine needs, so that a leak ends as a message.
     for _ in 0..PATIENCE {
         if answer("pw_left") == before {
@@ -138,6 +138,18 @@ fn any_call_of_a_step_that_offloads_may_fail() {
     calls_may_fail(Case::Offloading, ANY, "any_call_of_a_step_that_offloads_may_fail", 41);
 }
 
+/// Threads that only give memory back make this call too. Nobody can be told of their failure.
+#[test]
+fn any_device_may_fail_to_be_entered() {
+    calls_may_fail(Case::OneProcess, ENTER, "any_device_may_fail_to_be_entered", 1);
+}
+
+#[test]
+fn any_device_of_a_step_that_offloads_may_fail_to_be_entered() {
+    let test = "any_device_of_a_step_that_offloads_may_fail_to_be_entered";
+    calls_may_fail(Case::Offloading, ENTER, test, 1);
+}
+
 /// Which call is the n-th depends on the processes' order too. All are tried in many runs.
 #[test]
 fn any_call_of_a_step_in_two_processes_may_fail() {
@@ -154,6 +166,8 @@ fn any_copy_to_a_gpu_in_two_processes_may_fail() {
 
 /// The functions that fail: all.
 const ANY: &str = "any";
+/// The function that makes a device's context the current one of a thread.
+const ENTER: &str = "cuCtxSetCurrent";
 
 /// Lets every `stride`-th call of a function fail in a run, in a process where this test is alone.
 fn calls_may_fail(case: Case, function: &str, test: &str, stride: u64) {
@@ -166,10 +180,18 @@ fn calls_may_fail(case: Case, function: &str, test: &str, stride: u64) {
     let stride = env::var(STRIDE).map_or(stride, |stride| stride.parse().expect("a number"));
     let expected = hash(case).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
-    // All of them need another stride, 1.
-    let wrong: Vec<_> =
-        (0..).map_while(|index| with_failure(case, function, 1 + index * stride, &expected)).collect();
-    assert!(wrong.len() > 5, "few calls");
+    // All of them need another stride, 1. How many calls there are depends on the order of the threads.
+    let (mut wrong, mut missing) = (Vec::new(), 0);
+    for n in (0..).map(|index| 1 + index * stride) {
+        match with_failure(case, function, n, &expected) {
+            Some(more) => wrong.push(more),
+            None => missing += 1,
+        }
+        if missing == 3 {
+            break;
+        }
+    }
+    assert!(wrong.len() > 2, "few calls");
     assert_eq!(wrong.concat(), [""; 0]);
 }
 

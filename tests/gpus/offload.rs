@@ -5,6 +5,7 @@ use pipewright::schedule::LinkKind;
 use pipewright::stages::{Recompute, recompute};
 
 use super::*;
+use crate::failures::left_since;
 
 /// Set in a process whose memory is counted or whose calls fail, so other tests must not be there.
 const ALONE: &str = "PIPEWRIGHT_OFFLOADING";
@@ -184,6 +185,8 @@ fn page_locked(left: &str) -> String {
 /// Whether no host memory can be taken for offload when this call of CUDA finds none.
 fn is_told(call: u32) -> bool {
     let recipe = recipe(2, false, 8);
+    // While the run before still frees such memory, a call that finds none is made again.
+    assert_eq!(left_since(""), None, "after a run");
     emulator::tell("pw_fail", &format!("cuMemHostAlloc:{call}:2"));
     let builder = recipe.builder(offloading(named("gpipe", 2, 8)));
     let launched = builder.places(vec![on(GPU, DType::F32)]).launch();
@@ -202,8 +205,8 @@ fn host_memory_that_cannot_be_had_is_told_with_the_key_that_wants_it() {
     if env::var_os(ALONE).is_none() {
         return in_a_process_of_its_own("host_memory_that_cannot_be_had_is_told_with_the_key_that_wants_it");
     }
-    // Parameters and micro-batches go through such memory too.
-    assert!((1..40).any(is_told));
+    // Parameters and micro-batches go through such memory too, in more blocks where copies take longer.
+    assert!((1..).any(is_told));
 }
 
 /// Runs a test of this file again, alone.

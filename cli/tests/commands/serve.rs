@@ -249,7 +249,16 @@ fn what_would_change_the_answer_and_is_not_done_is_refused() {
     let server = Server::new(&trained(), &[]);
     let chat = |more: Value| server.chat(&user("Hello"), &more).refused(400);
     for (more, said) in [
-        (json!({"tools": [{"type": "function"}]}), "tools: this server does not read calls out of answers"),
+        (json!({"tools": 1}), "tools: it is 1, and a list was expected"),
+        (
+            json!({"tools": [{"type": "function"}]}),
+            "tools: number 1 is {\"type\":\"function\"}, and {\"type\": \"function\", \"function\": {\"nam",
+        ),
+        (json!({"tools": [tool("sky")]}), "tools: this model's template does not write them"),
+        (
+            json!({"tool_choice": "required"}),
+            "tool_choice: it is \"required\", and this server can only do \"auto\" and \"none\": leave",
+        ),
         (json!({"n": 2}), "n: it is 2, and this server can only do 1: leave it out"),
         (
             json!({"response_format": {"type": "json_object"}}),
@@ -307,6 +316,96 @@ fn what_would_change_the_answer_and_is_not_done_is_refused() {
     let other = server.post("/v1/completions", &json!({"model": "gpt-9", "prompt": "a"}));
     assert_eq!(other.refused(404), "the model `gpt-9` is not served here, only `chat`");
     assert_eq!(other.json()["error"]["code"], "model_not_found");
+}
+
+fn tool(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}})
+}
+
+/// A template in the form of Hermes and Qwen.
+const TOOLS: &str = "\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool.function.name }} {% endfor %}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] %}<tool_call>
+{\"name\": {{ call.function.name | tojson }}, \"arguments\": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}";
+
+/// A question, the call that answers it, with arguments as OpenAI has them or as templates have them, what
+/// the tool says, and the answer.
+fn talk_of_the_sky(arguments: &Value) -> Vec<Value> {
+    let call = json!({"id": "a", "type": "function", "function": {"name": "sky", "arguments": arguments}});
+    vec![
+        json!({"role": "user", "content": "Sky?"}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": "a", "content": "grey"}),
+        json!({"role": "assistant", "content": "Grey."}),
+    ]
+}
+
+#[test]
+fn a_model_that_is_shown_tools_calls_them() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("words")).unwrap();
+    let tokenizer = std::fs::read_dir(TOKENIZER).unwrap().map(|file| file.unwrap().path());
+    for file in tokenizer.filter(|path| path.is_file()) {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        place.write(&format!("words/{name}"), std::fs::read_to_string(file).unwrap());
+    }
+    place.write("words/chat_template.jinja", TOOLS);
+    let config = super::talk::CHATS.replace("TOKENIZER", "words").replace("seq = 64", "seq = 192");
+    place.write("chats.toml", config.replace("steps = 60", "steps = 120"));
+    let sky = json!({"tools": [tool("sky")], "messages": talk_of_the_sky(&json!({"at": "Rome"}))});
+    let plain = json!({"messages": [
+        {"role": "user", "content": "Sky?"}, {"role": "assistant", "content": "I do not know <tool."},
+    ]});
+    place.write("chats.jsonl", format!("{sky}\n{plain}\n").repeat(8));
+    place.run(&["train", "chats.toml"]).done();
+    let server = Server::new(&place, &[]);
+    let tools = json!({"tools": [tool("sky")]});
+    let answer = server.chat(&user("Sky?"), &with(&tools, &json!({"tool_choice": "auto"}))).done();
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    assert_eq!(choice["message"]["content"], Value::Null);
+    let function = json!({"name": "sky", "arguments": "{\"at\":\"Rome\"}"});
+    let call = &choice["message"]["tool_calls"][0];
+    assert_eq!((&call["type"], &call["function"]), (&json!("function"), &function));
+    assert!(call["id"].as_str().unwrap().starts_with("call-"), "{call}");
+    // What is answered to the tool. Its message and the call go back as OpenAI's clients send them.
+    let mut talk = talk_of_the_sky(&json!("{\"at\": \"Rome\"}"));
+    talk.truncate(3);
+    let answer = server.chat(&json!(talk), &tools).done();
+    assert_eq!(answer["choices"][0]["message"]["content"], "Grey.");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    // Without tools, and with tools that are not shown.
+    for more in [json!({}), with(&tools, &json!({"tool_choice": "none"}))] {
+        let answer = server.chat(&user("Sky?"), &more).done();
+        assert_eq!(answer["choices"][0]["message"]["content"], "I do not know <tool.", "{more}");
+    }
+    // A call that is cut off is text.
+    let cut = server.chat(&user("Sky?"), &with(&tools, &json!({"max_tokens": 3}))).done();
+    assert_eq!(cut["choices"][0]["finish_reason"], "length");
+    assert!(cut["choices"][0]["message"]["content"].as_str().unwrap().starts_with('<'), "{cut}");
+    let stream = server.chat(&user("Sky?"), &with(&tools, &json!({"stream": true})));
+    let events = stream.events();
+    let events = events[..events.len() - 1].iter().map(|event| serde_json::from_str::<Value>(event).unwrap());
+    let deltas: Vec<Value> = events.map(|event| event["choices"][0].clone()).collect();
+    assert_eq!(deltas.len(), 3, "{deltas:?}");
+    assert_eq!(deltas[1]["delta"]["tool_calls"][0]["function"], function);
+    assert_eq!(deltas[1]["delta"]["tool_calls"][0]["index"], 0);
+    assert_eq!(deltas[2]["finish_reason"], "tool_calls");
+    let more = with(&tools, &json!({"parallel_tool_calls": false}));
+    has(&server.chat(&user("Sky?"), &more).refused(400), &["parallel_tool_calls: it is false, and a model"]);
+    talk[1]["tool_calls"][0]["function"]["arguments"] = json!("{");
+    has(
+        &server.chat(&json!(talk), &tools).refused(400),
+        &["messages: the chat has a call in message 2 whose arguments are no JSON"],
+    );
 }
 
 #[test]

@@ -106,12 +106,44 @@ impl Chat {
                     Problem::new(format!("has a part that is no text in message {number}: only text is read"))
                 })?;
             }
-            let pairs = message.as_object().and_then(|object| object.clone().try_iter_pairs());
-            let mut joined: IndexMap<Value, Value> = pairs.into_iter().flatten().collect();
-            joined.insert("content".into(), text.into());
-            *message = object(joined);
+            *message = replaced(message, "content", text.into());
         }
         Ok(())
+    }
+
+    /// Reads the arguments of calls that are texts of JSON, as in OpenAI's API: templates write them as
+    /// values.
+    ///
+    /// # Errors
+    /// When such a text is no JSON.
+    pub fn read_arguments(&mut self) -> Result<(), Problem> {
+        for (index, message) in self.messages.iter_mut().enumerate() {
+            let calls = message.get_attr("tool_calls").unwrap_or_default();
+            if calls.kind() != ValueKind::Seq {
+                continue;
+            }
+            let read = |call: Value| -> serde_json::Result<Value> {
+                let function = call.get_attr("function").unwrap_or_default();
+                let arguments = function.get_attr("arguments").unwrap_or_default();
+                let Some(text) = arguments.as_str() else { return Ok(call) };
+                let arguments = serde_json::from_str(text)?;
+                Ok(replaced(&call, "function", replaced(&function, "arguments", arguments)))
+            };
+            let calls = calls.try_iter().into_iter().flatten().map(read).collect::<serde_json::Result<_>>();
+            let calls: Vec<Value> = calls.map_err(|error| {
+                let number = index + 1;
+                Problem::new(format!("has a call in message {number} whose arguments are no JSON: {error}"))
+            })?;
+            *message = replaced(message, "tool_calls", calls.into());
+        }
+        Ok(())
+    }
+
+    /// The chat without tools.
+    #[must_use]
+    pub fn without_tools(mut self) -> Self {
+        self.tools = None;
+        self
     }
 
     /// The chat at this date. Without one, a template is told that there is no date, and may refuse.
@@ -160,6 +192,14 @@ fn normal(message: &Value) -> Value {
         kept.insert(usual, thoughts);
     }
     object(kept)
+}
+
+/// An object with another value for a key.
+fn replaced(value: &Value, key: &str, by: Value) -> Value {
+    let pairs = value.as_object().and_then(|object| object.clone().try_iter_pairs());
+    let mut entries: IndexMap<Value, Value> = pairs.into_iter().flatten().collect();
+    entries.insert(key.into(), by);
+    object(entries)
 }
 
 /// An object with these entries, in this order.

@@ -103,7 +103,7 @@ impl ChatTemplate {
     }
 
     /// Whether it asks for what is given under this name, such as `tools`.
-    pub(crate) fn asks_for(&self, name: &str) -> bool {
+    pub fn asks_for(&self, name: &str) -> bool {
         self.asked.contains(name)
     }
 

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
@@ -37,6 +38,30 @@ pub(crate) fn enter(index: u32) -> Result<()> {
     unsafe { ctx::set_current(context.0) }.map_err(failed("entering a device's context"))?;
     CURRENT.set(Some(index));
     Ok(())
+}
+
+/// Like [`enter`], to give back what a device has. Nobody can be told that this failed, and what is not given
+/// back is lost. So it is tried twice.
+pub(crate) fn enter_to_free(index: u32) -> Result<()> {
+    enter(index).or_else(|_| enter(index))
+}
+
+/// Gives back, with [`enter_to_free`], what a device has. Afterwards the thread has the context from before.
+pub(crate) fn free_in(index: u32, free: impl FnOnce()) {
+    let (known, before) = (CURRENT.get(), ctx::get_current());
+    let Ok(before) = before else { return };
+    if enter_to_free(index).is_err() {
+        return;
+    }
+    free();
+    if known == Some(index) {
+        return;
+    }
+    // SAFETY: contexts are never released.
+    let go_back = || unsafe { ctx::set_current(before.unwrap_or(ptr::null_mut())) };
+    let is_back = go_back().or_else(|_| go_back()).is_ok();
+    // If it is not, the next `enter` must not take the thread's context for the current one.
+    CURRENT.set(known.filter(|_| is_back));
 }
 
 /// The GPU whose context is the current one of this thread.

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{
     CUresult, CUstream, CUstream_flags,
 };
 
-use super::context::context_of;
+use super::context::{context_of, free_in};
 use super::failure::failed;
 use crate::error::Result;
 
@@ -240,16 +240,10 @@ pub(crate) fn reach(from: u32, to: u32) -> Result<bool> {
 /// # Safety
 /// The memory came from [`allocate`] on this device, and no later work uses it.
 pub(crate) unsafe fn free(address: Ptr, device: u32) {
-    let (Ok(context), Ok(before)) = (context_of(device), result::ctx::get_current()) else {
-        return;
-    };
-    // SAFETY: contexts are never released; the rest is the caller's promise. If the device has failed, the
-    // memory stays allocated.
-    unsafe {
-        let _ = result::ctx::set_current(context);
-        let _ = result::ctx::synchronize().and_then(|()| result::free_sync(address.0));
-        let _ = result::ctx::set_current(before.unwrap_or(std::ptr::null_mut()));
-    }
+    free_in(device, || {
+        // SAFETY: the caller's promise. If the device has failed, the memory stays allocated.
+        let _ = unsafe { result::ctx::synchronize().and_then(|()| result::free_sync(address.0)) };
+    });
 }
 
 /// Copies bytes within a device.

@@ -5,7 +5,9 @@ use half::bf16;
 use multiversion::multiversion;
 
 use super::base::{Decay, Optimizer, Update, fill_state};
-use super::moments::{decode, encode, noise, rounded_at_random, seed, signed_levels, unsigned_levels};
+use super::moments::{Block, decode, encode, noise, rounded_at_random, seed, signed_levels, unsigned_levels};
+#[cfg(target_arch = "x86_64")]
+use super::registers;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
@@ -182,8 +184,23 @@ fn update_blocks(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut
     });
 }
 
-#[multiversion(targets = "simd")]
 fn update_part_of_blocks(
+    value: &mut [f32],
+    grad: &[f32],
+    mean: &mut [u8],
+    square: &mut [u8],
+    levels: &[[f32; 256]; 2],
+    by: Scalars,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = pulp::x86::V4::try_new() {
+        return simd.vectorize(InRegisters { simd, value, grad, mean, square, by });
+    }
+    update_part_of_blocks_plainly(value, grad, mean, square, levels, by);
+}
+
+#[multiversion(targets = "simd")]
+fn update_part_of_blocks_plainly(
     value: &mut [f32],
     grad: &[f32],
     mean: &mut [u8],
@@ -196,10 +213,45 @@ fn update_part_of_blocks(
         let (mut m, mut v) = ([0.0; BLOCK], [0.0; BLOCK]);
         decode(mean, &levels[0], &mut m);
         decode(square, &levels[1], &mut v);
-        for (((value, &grad), m), v) in value.iter_mut().zip(grad).zip(&mut m).zip(&mut v) {
-            update_number(value, grad, m, v, by);
-        }
+        update_block(value, grad, &mut m, &mut v, by);
         encode::<true>(&m, mean);
         encode::<false>(&v, square);
+    }
+}
+
+#[inline(always)]
+fn update_block(value: &mut [f32], grad: &[f32], mean: &mut Block, square: &mut Block, by: Scalars) {
+    for (((value, &grad), mean), square) in value.iter_mut().zip(grad).zip(mean).zip(square) {
+        update_number(value, grad, mean, square, by);
+    }
+}
+
+/// The same with the moments in registers of AVX-512.
+#[cfg(target_arch = "x86_64")]
+struct InRegisters<'a> {
+    simd: pulp::x86::V4,
+    value: &'a mut [f32],
+    grad: &'a [f32],
+    mean: &'a mut [u8],
+    square: &'a mut [u8],
+    by: Scalars,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl pulp::NullaryFnOnce for InRegisters<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { simd, value, grad, mean, square, by } = self;
+        let moments = mean.as_chunks_mut().0.iter_mut().zip(square.as_chunks_mut().0);
+        for ((value, grad), (mean, square)) in value.chunks_mut(BLOCK).zip(grad.chunks(BLOCK)).zip(moments) {
+            let (mut m, mut v) = ([0.0; BLOCK], [0.0; BLOCK]);
+            registers::decode::<true>(simd, mean, &mut m);
+            registers::decode::<false>(simd, square, &mut v);
+            update_block(value, grad, &mut m, &mut v, by);
+            registers::encode::<true>(simd, &m, mean);
+            registers::encode::<false>(simd, &v, square);
+        }
     }
 }

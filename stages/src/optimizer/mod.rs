@@ -7,6 +7,8 @@ pub(crate) mod learning_rate;
 pub(crate) mod lion;
 pub(crate) mod moments;
 pub(crate) mod muon;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod registers;
 pub(crate) mod sgd;
 
 pub use crate::parameter::state_format::{StateFormat, StateTensor};

@@ -2,6 +2,7 @@
 
 use half::bf16;
 
+use crate::cpu::lanes::LANES;
 use crate::parameter::state_format::{BLOCK, BLOCK_BYTES};
 
 /// The bits of a number that is rounded to `bf16` at random: up or down with the probabilities that keep its
@@ -29,9 +30,9 @@ pub(super) fn seed(step: u64, moment: u32) -> u32 {
 }
 
 /// Powers of ten: the ends of the code's decades, from the largest size down.
-const ENDS: [f32; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0];
+pub(super) const ENDS: [f32; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0];
 /// What brings a number of a decade to 0.1 to 1.
-const FACTORS: [f32; 7] = [1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1.0];
+pub(super) const FACTORS: [f32; 7] = [1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1.0];
 
 /// Numbers from 0 to 1 in 7 bits, or in 8, by the dynamic code of the paper. There is a place for 0, and one
 /// for 1. Each of seven decades has bins of equal width, twice as many as the decade below; the lowest has
@@ -129,16 +130,31 @@ pub(super) fn decode(bytes: &[u8; BLOCK_BYTES], levels: &[f32; 256], to: &mut Bl
 /// Encodes a block.
 #[inline(always)]
 pub(super) fn encode<const IS_SIGNED: bool>(from: &Block, to: &mut [u8; BLOCK_BYTES]) {
+    let mut most = [0.0_f32; LANES];
+    for numbers in from.as_chunks::<LANES>().0 {
+        for (most, x) in most.iter_mut().zip(numbers) {
+            *most = most.max(x.abs());
+        }
+    }
+    encode_by(most.into_iter().fold(0.0, f32::max), to, |scale, codes| {
+        for (code, x) in codes.iter_mut().zip(from) {
+            let share = x / scale;
+            *code = if IS_SIGNED { signed_byte(share) } else { unsigned_byte(share) };
+        }
+    });
+}
+
+/// Encodes a block by its largest size, and what gives its bytes for its scale. If that is 0, all of them
+/// are 0.
+#[inline(always)]
+pub(super) fn encode_by(largest: f32, to: &mut [u8; BLOCK_BYTES], bytes: impl FnOnce(f32, &mut [u8])) {
     // A number that is not finite becomes a finite one: as a scale, it would take all others with it.
-    let scale = from.iter().fold(0.0_f32, |most, x| most.max(x.abs())).min(f32::MAX);
+    let scale = largest.min(f32::MAX);
     let (to_scale, codes) = to.split_first_chunk_mut().expect("a block");
     *to_scale = scale.to_le_bytes();
-    if scale == 0.0 {
-        return codes.fill(0);
-    }
-    for (code, x) in codes.iter_mut().zip(from) {
-        let share = x / scale;
-        *code = if IS_SIGNED { signed_byte(share) } else { unsigned_byte(share) };
+    match scale == 0.0 {
+        true => codes.fill(0),
+        false => bytes(scale, codes),
     }
 }
 

@@ -22,6 +22,11 @@ impl<'a> Chats<'a> {
         Ok(Self { tokenizer, template: tokenizer.chat(text.template)? })
     }
 
+    /// Whether the template writes tools.
+    pub(in crate::commands) fn writes_tools(&self) -> bool {
+        self.template.asks_for("tools")
+    }
+
     /// The tokens of a chat of today, with the beginning of an answer.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::calls::{self, Call};
 use super::queue::Told;
 use super::refusal::Refusal;
 use super::request::{Kind, Request};
@@ -71,9 +72,28 @@ impl Head {
         self.part(&json!({ "content": text }), None)
     }
 
-    /// The last part of a stream with a text.
-    pub(super) fn end(&self, by_itself: bool) -> Value {
-        self.part(&json!({}), Some(why(by_itself)))
+    /// A part of a stream with calls.
+    pub(super) fn calls(&self, calls: &[Call]) -> Value {
+        let mut calls = self.all_calls(calls);
+        calls.iter_mut().enumerate().for_each(|(index, call)| call["index"] = index.into());
+        self.part(&json!({ "tool_calls": calls }), None)
+    }
+
+    /// Calls, each with a name that no other one has.
+    fn all_calls(&self, calls: &[Call]) -> Vec<Value> {
+        let one = |(index, call): (usize, &Call)| {
+            json!({
+                "id": format!("call-{}-{index}", self.id),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            })
+        };
+        calls.iter().enumerate().map(one).collect()
+    }
+
+    /// The last part of a stream with a text, which says why it ends.
+    pub(super) fn end(&self, why: &str) -> Value {
+        self.part(&json!({}), Some(why))
     }
 
     /// The part of a stream that says how many tokens were written.
@@ -113,7 +133,7 @@ pub(super) async fn whole(
         }
     }
     let written = choices.iter().map(|choice| choice.count).sum();
-    let choices = choices.iter().enumerate().map(|(index, choice)| one(served, request, index, choice));
+    let choices = choices.iter().enumerate().map(|(index, choice)| one(served, request, head, index, choice));
     let choices = choices.collect::<crate::Result<Vec<_>>>();
     let choices = choices.map_err(|error| failed(&error.to_string()))?;
     Ok(head.with("", Value::Array(choices), Some(written)))
@@ -129,16 +149,33 @@ pub(super) fn ending() -> Refusal {
     Refusal::with(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")
 }
 
-fn why(by_itself: bool) -> &'static str {
-    if by_itself { "stop" } else { "length" }
+/// Why a text ends.
+pub(super) fn why(by_itself: bool, has_calls: bool) -> &'static str {
+    match (by_itself, has_calls) {
+        (false, _) => "length",
+        (true, false) => "stop",
+        (true, true) => "tool_calls",
+    }
 }
 
-fn one(served: &Served, request: &Request, index: usize, choice: &Choice) -> crate::Result<Value> {
-    let mut all = json!({"index": index, "finish_reason": why(choice.by_itself), "logprobs": null});
+fn one(
+    served: &Served,
+    request: &Request,
+    head: &Head,
+    index: usize,
+    choice: &Choice,
+) -> crate::Result<Value> {
+    let calls = calls::read(&choice.text).filter(|_| request.has_tools && choice.by_itself);
+    let why = why(choice.by_itself, calls.is_some());
+    let mut all = json!({"index": index, "finish_reason": why, "logprobs": null});
     let has_scores = request.manner.likely.is_some();
     match request.kind {
         Kind::Chat => {
             all["message"] = json!({"role": "assistant", "content": choice.text, "refusal": null});
+            if let Some((text, calls)) = calls {
+                all["message"]["content"] = Some(text).filter(|text| !text.is_empty()).into();
+                all["message"]["tool_calls"] = head.all_calls(&calls).into();
+            }
             if has_scores {
                 let content = choice.scored.iter().map(|scored| of_chat(served, scored));
                 all["logprobs"] = json!({"content": content.collect::<crate::Result<Vec<_>>>()?});

@@ -17,7 +17,7 @@ pub(super) const IGNORED: [&str; 8] = [
 ];
 
 /// Fields that may only say what is done anyway: with what they may say, in JSON.
-const FIXED: [(&str, &str); 12] = [
+const FIXED: [(&str, &str); 11] = [
     ("audio", "null"),
     ("best_of", "1"),
     ("frequency_penalty", "0"),
@@ -29,7 +29,6 @@ const FIXED: [(&str, &str); 12] = [
     ("presence_penalty", "0"),
     ("response_format", "{\"type\":\"text\"}"),
     ("suffix", "\"\""),
-    ("tool_choice", "\"none\""),
 ];
 
 /// What is still to be read of a request. A field that is null is as if it were absent.
@@ -94,12 +93,6 @@ impl Fields {
                 let problem = format!("it is {value}, and this server can only do {fixed}: leave it out");
                 return Err(Refusal::of(name, problem).coded("unsupported_parameter"));
             }
-        }
-        let empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-        if self.take("tools").is_some_and(|tools| !empty(&tools)) {
-            let problem = "this server does not read calls out of answers: write the tools into the system \
-                           message, or leave them out";
-            return Err(Refusal::of("tools", problem).coded("unsupported_parameter"));
         }
         match self.0.keys().find(|name| !IGNORED.contains(&name.as_str())) {
             Some(name) => {

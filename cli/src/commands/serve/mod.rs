@@ -1,6 +1,7 @@
 //! `pipewright serve`: a model answers requests in the form of OpenAI's API.
 
 mod answer;
+mod calls;
 mod fields;
 mod parse;
 mod queue;
@@ -10,6 +11,7 @@ mod scored;
 mod served;
 mod server;
 mod stream;
+mod tools;
 mod worker;
 
 use std::io;

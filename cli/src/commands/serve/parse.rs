@@ -9,6 +9,7 @@ use super::fields::Fields;
 use super::refusal::Refusal;
 use super::request::{Kind, Manner, Prompt, Request};
 use super::served::Served;
+use super::tools;
 use crate::commands::sample::words::{Words, check_prompt};
 use pipewright::run::Choice;
 use pipewright::tokenizer::Chat;
@@ -48,9 +49,12 @@ pub(super) fn read(kind: Kind, body: &[u8], served: &Served) -> Result<Request, 
         let name = if echo { "echo" } else { "logprobs" };
         return Err(Refusal::of(name, "it is not told while a text is written: leave out stream"));
     }
-    let prompts = match kind {
-        Kind::Chat => vec![(chat(body, &mut fields, served)?, String::new())],
-        Kind::Completion => completions(fields.take("prompt"), served)?,
+    let (prompts, has_tools) = match kind {
+        Kind::Chat => {
+            let (tokens, has_tools) = chat(body, &mut fields, served)?;
+            (vec![(tokens, String::new())], has_tools)
+        }
+        Kind::Completion => (completions(fields.take("prompt"), served)?, false),
     };
     fields.finish()?;
     if stream && prompts.len() > 1 {
@@ -66,6 +70,7 @@ pub(super) fn read(kind: Kind, body: &[u8], served: &Served) -> Result<Request, 
         kind,
         prompts,
         manner: Manner { choice, seed, stop, ends, echo, likely },
+        has_tools,
         stream,
         stream_usage,
     })
@@ -147,8 +152,8 @@ fn likely(kind: Kind, fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// The tokens of a chat.
-fn chat(body: &[u8], fields: &mut Fields, served: &Served) -> Result<Vec<u32>, Refusal> {
+/// The tokens of a chat, and whether they show tools.
+fn chat(body: &[u8], fields: &mut Fields, served: &Served) -> Result<(Vec<u32>, bool), Refusal> {
     // They are read from the text of the request, which has the keys of objects in order.
     let of = |problem: &dyn std::fmt::Display| Refusal::of("messages", problem);
     let messages = fields.take("messages").ok_or_else(|| of(&"it is missing"))?;
@@ -160,8 +165,12 @@ fn chat(body: &[u8], fields: &mut Fields, served: &Served) -> Result<Vec<u32>, R
     let text = std::str::from_utf8(body).map_err(|error| of(&error))?;
     let mut chat = Chat::read(text).map_err(|problem| Refusal::new(format!("the chat {problem}")))?;
     chat.join_parts().map_err(|problem| of(&format!("the chat {problem}")))?;
+    chat.read_arguments().map_err(|problem| of(&format!("the chat {problem}")))?;
     let chats = served.chats()?;
-    chats.tokens(&chat).map_err(|error| of(&error))
+    let has_tools = tools::read(fields, &chats)?;
+    let chat = if has_tools { chat } else { chat.without_tools() };
+    let tokens = chats.tokens(&chat).map_err(|error| of(&error))?;
+    Ok((tokens, has_tools))
 }
 
 /// The tokens and the texts of prompts: a text, a list of texts, tokens, or a list of lists of tokens.

@@ -40,6 +40,8 @@ pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) prompts: Vec<Prompt>,
     pub(super) manner: Manner,
+    /// Whether the model was shown tools, so that its answer may have calls.
+    pub(super) has_tools: bool,
     /// Whether the text is told as it is written, and whether its size is told at the end.
     pub(super) stream: bool,
     pub(super) stream_usage: bool,

@@ -158,7 +158,7 @@ async fn written(kind: Kind, request: Request<Incoming>, served: &Served) -> Res
         return Err(Refusal::with(StatusCode::SERVICE_UNAVAILABLE, problem).coded("overloaded"));
     }
     if request.stream {
-        let events = stream::body(head, told, request.stream_usage);
+        let events = stream::body(head, told, &request);
         return Ok(with(StatusCode::OK, "text/event-stream", StreamBody::new(events).boxed()));
     }
     Ok(said(StatusCode::OK, &whole(served, &request, &head, told).await?))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use cudarc::driver::result::{DriverError, free_host, malloc_host};
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUresult};
 
-use crate::cuda::context::{current, enter};
+use crate::cuda::context::{current, enter_to_free};
 use crate::cuda::driver::{Event, Ptr};
 use crate::cuda::failure::failed;
 use crate::error::{OutOfMemory, Result};
@@ -54,7 +54,7 @@ static UNUSED: LazyLock<Option<Sender<Unused>>> = LazyLock::new(|| {
 impl Unused {
     /// Frees it, once no work uses it. What cannot be freed is there until the process ends.
     fn free(self) {
-        if self.gpu.is_none_or(|gpu| enter(gpu).is_ok()) {
+        if self.gpu.is_none_or(|gpu| enter_to_free(gpu).is_ok()) {
             // SAFETY: the memory was allocated for one value, which is gone. CUDA waits for work that uses
             // it.
             let _ = unsafe { free_host(self.at) };
