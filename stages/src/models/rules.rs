@@ -65,7 +65,8 @@ impl Rules {
     }
 
     /// The same rules, with `choose` to say in which blocks the frozen matrix of a name is stored: see
-    /// [`Parameter::quantise`]. What is trained stays in `f32`, and so do rows that are no whole blocks.
+    /// [`Parameter::quantise`](crate::Parameter::quantise). What is trained stays in `f32`, and so do rows
+    /// that are no whole blocks.
     #[must_use]
     pub fn with_quantisation(
         self,
