@@ -61,7 +61,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
             names.join(", ")
         ));
     }
-    let (sum, given) = (args.layers.iter().sum::<usize>(), args.layers.len());
+    let sum = args.layers.iter().fold(0_usize, |sum, count| sum.saturating_add(*count));
+    let given = args.layers.len();
     if given != stages || sum != names.len() || args.layers.contains(&0) {
         return Err(Error::refused(format!(
             "{} of {sum} layers do not make up the model: its {} are in {}, and each stage needs 1 or more",

@@ -22,6 +22,7 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
         ("3,2", "2 stages of 5 layers do not make up the model: its 6 layers are in 2 stages, and each"),
         ("2,2,2", "3 stages of 6 layers do not make up the model"),
         ("6,0", "2 stages of 6 layers do not make up the model"),
+        ("18446744073709551615,7", "2 stages of 18446744073709551615 layers do not make up the model"),
     ] {
         let refused = place.run(&["replan", "runs/small", layers]).refused();
         assert!(refused.contains(said), "{refused}");
