@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
-use pipewright_stages::{Place, Stage, StageBuilder};
+use pipewright_stages::{DType, Place, Stage, StageBuilder};
 
 use super::recovery::launch_or_join;
 use super::running::Pipeline;
@@ -137,6 +137,17 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn sharded(mut self, sharded: bool) -> Self {
         self.spec.sharded = sharded;
+        self
+    }
+
+    /// The number format of sums of gradients. With [`DType::Bf16`], the sum of each gradient group, and each
+    /// sum of two such sums, is rounded to 16 bits, and replicas send each other half as many bytes of
+    /// gradients. A hash of the number decides whether it is rounded up or down, so that the mean stays. The
+    /// weights are the same, bit for bit, for any number of replicas with the same gradient groups; they are
+    /// other weights than with the default, [`DType::F32`]. For ranks on the CPU, without a parameter server.
+    #[must_use]
+    pub fn sums(mut self, format: DType) -> Self {
+        self.spec.sums = format;
         self
     }
 

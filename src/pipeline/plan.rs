@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::{Device, Place, Stage};
+use pipewright_stages::{DType, Device, Place, Stage};
 
 use super::spec::{Schedules, Spec};
 use crate::error::{LaunchError, Result, ScheduleError};
@@ -44,6 +44,7 @@ impl Plan {
         let mesh =
             Mesh::new([spec.replicas, first.ranks(), spec.shards], processes, &spec.places)?.mapped(spec.map);
         check_places_of_shards(&mesh)?;
+        check_sums(spec, &mesh)?;
         let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(spec.replicas));
         let schedules: Vec<_> = schedules.into_iter().map(lowered).collect();
         Ok(Self {
@@ -53,6 +54,7 @@ impl Plan {
             data,
             optimizer: Arc::clone(&spec.optimizer),
             clip: spec.clip,
+            short_sums: spec.sums == DType::Bf16,
             sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
             max_staleness: spec.max_staleness(),
             restarts: spec.restarts,
@@ -111,6 +113,19 @@ fn of_replicas<S: Stage>(
         }
     }
     Ok((groups, schedules))
+}
+
+/// Refuses sums in 16 bits where they are not added up so.
+fn check_sums<S: Stage>(spec: &Spec<S>, mesh: &Mesh) -> Result<()> {
+    let is_on_gpu = |rank| mesh.place(rank).device != Device::Cpu;
+    let why = match spec.sums {
+        DType::F32 => return Ok(()),
+        DType::Bf16 if spec.is_served() => "a parameter server adds up gradients in f32",
+        DType::Bf16 if mesh.world().any(is_on_gpu) => "GPUs add up gradients in f32",
+        DType::Bf16 => return Ok(()),
+    };
+    Err(LaunchError::new(format!("sums cannot be in bf16: {why}; call `.sums(DType::F32)`, or leave it out"))
+        .into())
 }
 
 fn check_threads(threads: usize) -> Result<()> {

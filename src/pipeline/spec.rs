@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{BuildStage, Place, Shard, Stage, StageBuilder};
+use pipewright_stages::{BuildStage, DType, Place, Shard, Stage, StageBuilder};
 
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
@@ -29,6 +29,8 @@ pub(super) struct Spec<S: Stage> {
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) sharded: bool,
+    /// The number format of sums of gradients.
+    pub(super) sums: DType,
     pub(super) sync: SyncMode,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
@@ -115,6 +117,7 @@ impl<S: Stage> Default for Spec<S> {
             data: None,
             optimizer: Arc::new(AdamW::default()),
             sharded: false,
+            sums: DType::F32,
             sync: SyncMode::default(),
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,

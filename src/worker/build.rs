@@ -123,13 +123,14 @@ impl<S: Stage> Worker<S> {
             let shard = Shard { index: self.at.shard, of: self.plan.shards() };
             let stage = build_stage(builder, place, shard, self.team.as_ref(), self.borders.as_ref());
             let stage = stage.and_then(|stage| with_possible_state(stage, &*self.plan.optimizer));
+            let stage = stage.and_then(|stage| with_possible_sums(stage, self.plan.short_sums));
             let stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 at: self.name(),
                 device: place.device,
                 source,
             })?;
-            self.chunks.push(Chunk::new(*id, stage, cells));
+            self.chunks.push(Chunk::new(*id, stage, cells, self.plan.short_sums));
         }
         self.join_loss()?;
         self.defer_head();
@@ -169,7 +170,10 @@ impl<S: Stage> Worker<S> {
         let device = self.plan.mesh.place(self.transport.rank()).device;
         if takes_rows && may_defer_head(&self.schedule, device) {
             let rows = self.plan.data.shapes().1.count();
-            self.chunks.last_mut().expect("the rank of the loss has the last stage").defer_head(rows);
+            self.chunks
+                .last_mut()
+                .expect("the rank of the loss has the last stage")
+                .defer_head(rows, self.plan.short_sums);
         }
     }
 
@@ -236,6 +240,23 @@ fn with_possible_state<S: Stage>(mut stage: S, optimizer: &dyn Optimizer) -> pip
                 Err(pipewright_stages::Error::other(error).at(parameter.name()))
             }
         })?;
+    }
+    Ok(stage)
+}
+
+/// Refuses running means where sums are rounded: they would be rounded in each step.
+fn with_possible_sums<S: Stage>(mut stage: S, are_short: bool) -> pipewright_stages::Result<S> {
+    if are_short {
+        stage.try_visit_parameters(
+            &mut |parameter| match parameter.is_frozen() || parameter.is_optimized() {
+                true => Ok(()),
+                false => {
+                    let error = "this running mean would be rounded in each step: leave sums in f32 \
+                             (`PipelineBuilder::sums`, `pipeline.sums`)";
+                    Err(pipewright_stages::Error::other(error).at(parameter.name()))
+                }
+            },
+        )?;
     }
     Ok(stage)
 }

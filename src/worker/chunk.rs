@@ -71,19 +71,20 @@ impl<S: Stage> Default for InFlight<S> {
 }
 
 impl<S: Stage> Chunk<S> {
-    pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
+    pub(super) fn new(id: StageId, stage: S, micro_batches: u32, short_sums: bool) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
-        let [partials, deferred] = [0..usize::MAX, 0..0].map(Partials::of);
+        let [partials, deferred] = [0..usize::MAX, 0..0].map(|places| Partials::of(places, short_sums));
         Self { id, stage, cells, partials, deferred, slices: Slices::default() }
     }
 
     /// The last stage defers its head, if it can, for micro-batches of up to this many rows.
-    pub(super) fn defer_head(&mut self, rows: usize) {
+    pub(super) fn defer_head(&mut self, rows: usize, short_sums: bool) {
         let count = self.stage.defer_head(rows);
         let mut all = 0;
         self.stage.visit_gradients(&mut |_| all += 1);
         let first = all - count;
-        [self.partials, self.deferred] = [0..first, first..all].map(Partials::of);
+        [self.partials, self.deferred] =
+            [0..first, first..all].map(|places| Partials::of(places, short_sums));
     }
 
     /// Forgets the sums of gradient groups that wait.

@@ -14,6 +14,8 @@ pub(super) struct Partials {
     /// The places of the parameters in the stage.
     parameters: Range<usize>,
     waiting: Vec<Node>,
+    /// Whether each sum is rounded to 16 bits.
+    are_short: bool,
 }
 
 /// What follows a gradient group on the same replica.
@@ -29,8 +31,8 @@ pub(super) enum AfterGroup {
 
 impl Partials {
     /// Of the parameters at these places, before the first group.
-    pub(super) fn of(parameters: Range<usize>) -> Self {
-        Self { parameters, waiting: Vec::new() }
+    pub(super) fn of(parameters: Range<usize>, are_short: bool) -> Self {
+        Self { parameters, waiting: Vec::new(), are_short }
     }
 
     /// Whether there are no parameters.
@@ -42,7 +44,7 @@ impl Partials {
     /// to it, by the tree: where a layer can, while it adds its gradient.
     pub(super) fn expect_end<S: Stage>(&self, stage: &mut S, group: u32, next: AfterGroup) {
         let newest = self.waiting.len() - self.joined(group, next).1;
-        if newest > 0 {
+        if newest > 0 && !self.are_short {
             let mut places = 0..;
             stage.visit_gradients(&mut |parameter| {
                 if places.next().is_some_and(|place| self.parameters.contains(&place)) {
@@ -60,12 +62,16 @@ impl Partials {
         together: &mut Together,
     ) -> Result<()> {
         let (node, left) = self.joined(group, next);
+        let newest = self.waiting.len() - left;
         self.waiting.truncate(left);
         visit(stage, |place, parameter| {
             if !self.parameters.contains(&place) {
                 return Ok(());
             }
-            parameter.end_group()?;
+            match self.are_short {
+                true => parameter.end_rounded_group(newest)?,
+                false => parameter.end_group()?,
+            }
             match next {
                 AfterGroup::Group => Ok(parameter.put_aside(together)?),
                 AfterGroup::Replicas | AfterGroup::Nothing => Ok(()),

@@ -299,9 +299,18 @@ impl<S: Stage> Worker<S> {
                 return Ok(());
             }
         }
-        let wire = wire.expect("checked: a pass before the send of its result");
+        let mut wire = wire.expect("checked: a pass before the send of its result");
+        if self.is_elsewhere(rank) {
+            wire = self.chunk(cell.stage).stage.narrow(wire)?;
+        }
         self.meter.sent(flow, run.in_batch(cell));
         self.send_wire(rank, tag(run, flow, cell.stage.max(to), cell), wire)
+    }
+
+    /// Whether a rank of this replica is in another process. Both give the same answer.
+    fn is_elsewhere(&self, rank: Rank) -> bool {
+        let mesh = &self.plan.mesh;
+        mesh.process(self.world_rank(rank)) != mesh.process(self.world_rank(self.at.rank))
     }
 
     /// Sends a wire. It waits only while the receiver has no room.
@@ -332,8 +341,13 @@ impl<S: Stage> Worker<S> {
         let (rank, tag) = self.source(run, flow, cell);
         let peer = self.world_rank(rank);
         let come = self.reduce_until(peer, tag)?;
+        let is_elsewhere = self.is_elsewhere(rank);
         let transport = &mut self.transport;
         let stage = &mut chunk_of(&mut self.chunks, cell.stage).stage;
+        let mut receive = |wire| match is_elsewhere {
+            true => stage.widen(wire).and_then(|wire| stage.receive(wire)),
+            false => stage.receive(wire),
+        };
         let come = match come {
             None if !run.is_search() => transport.poll(peer, tag)?,
             come => come,
@@ -341,7 +355,7 @@ impl<S: Stage> Worker<S> {
         // Taking a wire that has already arrived is not timed: reading the clock would take longer.
         let wire = match come {
             Some(wire) => {
-                let wire = stage.receive(wire)?;
+                let wire = receive(wire)?;
                 self.meter.begin_pass()?;
                 Some(wire)
             }
@@ -349,7 +363,7 @@ impl<S: Stage> Worker<S> {
                 if run.is_search() && transport.recv_bytes(peer, Tag(0))?.is_empty() {
                     return Ok(None);
                 }
-                Ok(Some(stage.receive(transport.wait(peer, tag)?)?))
+                Ok(Some(receive(transport.wait(peer, tag)?)?))
             })?,
         };
         self.meter.taken(flow, run.in_batch(cell));

@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm. A larger gradient is scaled down to it.
     pub(crate) clip: Option<f64>,
+    /// Whether sums of gradients are rounded to 16 bits.
+    pub(crate) short_sums: bool,
     /// Whether each replica updates only its part of the weights.
     pub(crate) sharded: bool,
     /// How many steps' updates the weights of a step may lack. 0 if there is one replica.

@@ -13,8 +13,8 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor, update};
 use pipewright::stages::{
-    Borders, ForwardContext, Mode, Parameter, Place, Recompute, Result as StageResult, Sequential, Shape,
-    Stage, StageBuilder, Tensor, Together, rng,
+    Borders, DType, ForwardContext, Mode, Parameter, Place, Recompute, Result as StageResult, Sequential,
+    Shape, Stage, StageBuilder, Tensor, Together, rng, round_sums,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -171,6 +171,8 @@ pub struct Recipe {
     pub shards: u32,
     pub shard_groups: u32,
     pub sharded: bool,
+    /// The number format of sums of gradients.
+    pub sums: DType,
     pub sync: SyncMode,
     /// Of all ranks.
     pub place: Place,
@@ -243,6 +245,7 @@ pub fn recipe_of(
         shards: 1,
         shard_groups: 1,
         sharded: false,
+        sums: DType::F32,
         sync: SyncMode::Reduce,
         place: Place::default(),
     }
@@ -297,6 +300,7 @@ impl Recipe {
             .gradient_groups(self.gradient_groups)
             .shards(self.shards)
             .sharded(self.sharded)
+            .sums(self.sums)
             .sync(self.sync)
             .places(vec![self.place])
             .pin(false);
@@ -344,7 +348,7 @@ impl Recipe {
         let mut stage = self.model().whole().expect("the model can be built");
         stage.move_to(self.place).expect("the CPU can");
         let plain = Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip);
-        Plain { gradient_groups: self.gradient_groups, ..plain }
+        Plain { gradient_groups: self.gradient_groups, sums: self.sums, ..plain }
     }
 
     /// The hash of all weights after some steps of the plain loop.
@@ -361,6 +365,7 @@ impl Recipe {
 pub struct Plain {
     pub stage: Sequential,
     pub gradient_groups: u32,
+    sums: DType,
     borders: Option<Borders>,
     optimizer: Arc<dyn Optimizer>,
     learning_rate: LearningRate,
@@ -374,7 +379,15 @@ impl Plain {
         learning_rate: LearningRate,
         clip: Option<f64>,
     ) -> Self {
-        Self { stage, gradient_groups: GROUPS, borders: None, optimizer, learning_rate, clip }
+        Self {
+            stage,
+            gradient_groups: GROUPS,
+            sums: DType::F32,
+            borders: None,
+            optimizer,
+            learning_rate,
+            clip,
+        }
     }
 
     /// One step. Returns the mean loss and the gradient norm.
@@ -387,7 +400,7 @@ impl Plain {
     ) -> (f64, f64) {
         let mut total = Score::default();
         let groups = GradientGroups::new(micro_batches, self.gradient_groups);
-        let mut group_sums = Vec::new();
+        let (mut group_sums, format) = (Vec::new(), self.sums);
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");
             let at = ForwardContext { step, micro_batch, mode: Mode::Train };
@@ -410,14 +423,15 @@ impl Plain {
                 let sums = self.stage.parameters().into_iter();
                 let sums = sums.map(|parameter| {
                     parameter.end_group().expect("the CPU can");
-                    let sum = parameter.grad.to_vec();
+                    let mut sum = parameter.grad.to_vec();
+                    rounded(&mut sum, format);
                     parameter.zero_grad().expect("the CPU can");
                     sum
                 });
                 group_sums.push(sums.collect());
             }
         }
-        let sum = tree(group_sums);
+        let sum = tree(group_sums, self.sums);
         for (parameter, sum) in self.stage.parameters().into_iter().zip(sum) {
             parameter.grad.copy_from_slice(&sum);
         }
@@ -467,9 +481,19 @@ impl Plain {
     }
 }
 
+/// Rounds sums to a format.
+fn rounded(sums: &mut [f32], format: DType) {
+    if format == DType::Bf16 {
+        let mut bytes: Vec<u8> = sums.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        round_sums(&mut bytes);
+        let numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = number);
+    }
+}
+
 /// The sum of the gradient groups: neighbours are added, then neighbours of these sums, and so on. An odd one
 /// at the end waits.
-fn tree(mut sums: Vec<Vec<Vec<f32>>>) -> Vec<Vec<f32>> {
+fn tree(mut sums: Vec<Vec<Vec<f32>>>, format: DType) -> Vec<Vec<f32>> {
     while sums.len() > 1 {
         let mut rest = sums.into_iter();
         let mut next = Vec::new();
@@ -477,6 +501,7 @@ fn tree(mut sums: Vec<Vec<Vec<f32>>>) -> Vec<Vec<f32>> {
             if let Some(other) = rest.next() {
                 let numbers = sum.iter_mut().flatten().zip(other.into_iter().flatten());
                 numbers.for_each(|(number, more)| *number += more);
+                sum.iter_mut().for_each(|sum| rounded(sum, format));
             }
             next.push(sum);
         }

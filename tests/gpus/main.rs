@@ -29,6 +29,7 @@ mod replicas;
 mod restarts;
 mod shards;
 mod training;
+mod wires;
 mod writing;
 
 use std::env;

@@ -9,7 +9,7 @@ use pipewright::stages::models::{Mlp, Rules};
 use pipewright::stages::{Lora, Recompute, Sequential, Training};
 
 /// The reports of two steps, the hash of the weights, and the scores of a text after it.
-fn run(builder: PipelineBuilder<Sequential>) -> (Vec<StepReport>, String) {
+pub(crate) fn run(builder: PipelineBuilder<Sequential>) -> (Vec<StepReport>, String) {
     let mut pipeline = builder.launch().expect("it starts");
     let reports = (0..2).map(|_| pipeline.step().expect("a step")).collect();
     (reports, pipeline.weights_hash().expect("a hash"))

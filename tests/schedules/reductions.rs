@@ -19,7 +19,7 @@ fn layer(name: usize) -> LayerCost {
 #[test]
 fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
     let link = LinkCost { latency: 10.0, per_byte: 2.0 };
-    let reduction = |replicas, sharded| Reduction { replicas, link, add: 0.5, sharded };
+    let reduction = |replicas, sharded| Reduction { replicas, link, add: 0.5, sent: 1.0, sharded };
     assert_eq!(reduction(1, false).gradients(1000.0), 0.0);
     // An exchange of a few: 3 messages of 4 bytes, and 3 additions. A scatter would have 6 messages.
     assert_eq!(reduction(4, false).gradients(4.0), 3.0 * (10.0 + 4.0 * 2.0 + 4.0 * 0.5));
@@ -40,7 +40,7 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
 /// A model of equal layers, each with 4 bytes of weights, in replicas.
 fn model(replicas: u32, bandwidth: f64, sharded: bool) -> ModelCosts {
     let link = LinkCost { latency: 0.01, per_byte: 1.0 / bandwidth };
-    let reduction = Reduction { replicas, link, add: 0.001, sharded };
+    let reduction = Reduction { replicas, link, add: 0.001, sent: 1.0, sharded };
     ModelCosts::new((0..8).map(layer).collect(), 1.0, link)
         .unwrap()
         .replicated(vec![4.0; 8], reduction)
@@ -81,7 +81,7 @@ fn more_bandwidth_is_never_slower_and_what_is_sharded_updates_faster() {
 fn a_reduction_takes_as_long_in_other_units() {
     for (replicas, bytes) in [(2, 4e6), (4, 4e6), (4, 4e3)] {
         let link = LinkCost { latency: 1e-3, per_byte: 1e-8 };
-        let reduction = Reduction { replicas, link, add: 1e-9, sharded: false };
+        let reduction = Reduction { replicas, link, add: 1e-9, sent: 1.0, sharded: false };
         let seconds =
             ModelCosts::new(vec![layer(0)], 1.0, link).unwrap().replicated(vec![bytes], reduction).unwrap();
         let reduce = seconds.stage(0..1).reduce;
@@ -94,7 +94,7 @@ fn a_reduction_takes_as_long_in_other_units() {
 #[test]
 fn gradients_that_take_long_to_add_up_count_in_the_cut() {
     let link = LinkCost { latency: 0.0, per_byte: 1.0 };
-    let reduction = Reduction { replicas: 2, link, add: 0.0, sharded: false };
+    let reduction = Reduction { replicas: 2, link, add: 0.0, sent: 1.0, sharded: false };
     let alone = ModelCosts::new((0..4).map(layer).collect(), 1.0, link).unwrap();
     let heavy = vec![1.0, 1.0, 1.0, 100.0];
     let together = alone.clone().replicated(heavy, reduction).unwrap();

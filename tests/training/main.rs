@@ -42,11 +42,13 @@ mod recut;
 mod refused_replicas;
 mod replicas;
 mod shards;
+mod short_sums;
 mod steps;
 mod threads;
 mod ties;
 mod traces;
 mod varied;
+mod wires;
 mod writing;
 
 use std::path::Path;

@@ -94,6 +94,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         replicas,
         link: cluster.of_reductions(map, world),
         add: cluster.add,
+        sent: config.pipeline.sums.bytes() as f64 / F32,
         sharded: config.divides_updates(),
     };
     let Sizes { units, .. } = sizes(config)?;
@@ -106,10 +107,15 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         true => LinkCost::default(),
         false => cluster.of_shards(world),
     };
+    let (mut transfers, parts_pipelines) =
+        (cluster.of_transfers(map, world), cluster.parts_pipelines(map, world));
+    if parts_pipelines && config.pipeline.dtype == DType::F32 {
+        transfers.per_byte *= config.pipeline.wires.share();
+    }
     let costs = costs
         .sharded(shards, shard_costs(config, &units), link)?
-        .linked(cluster.of_transfers(map, world))?
-        .queued(cluster.parts_pipelines(map, world), cluster.parts_replicas(map, world))
+        .linked(transfers)?
+        .queued(parts_pipelines, cluster.parts_replicas(map, world))
         .replicated(weights, reduction)?;
     Ok(costs)
 }

@@ -26,6 +26,7 @@ use pipewright::schedule::Schedule;
 /// When its sizes are impossible, or a rule about what is trained fits nothing.
 pub fn model(config: &Config) -> Result<Model> {
     with_rules(config, untrained(config)?, kinds(config)?)?
+        .with_wires(config.pipeline.wires)
         .with_shard_groups(config.shard_groups())
         .map_err(|error| config.refuse("pipeline.shard_groups", ValueProblem::caused(error)))
 }
@@ -35,7 +36,7 @@ pub fn model(config: &Config) -> Result<Model> {
 /// # Errors
 /// As for [`model`].
 pub fn frozen_model(config: &Config) -> Result<Model> {
-    frozen(config, untrained(config)?, kinds(config)?)
+    Ok(frozen(config, untrained(config)?, kinds(config)?)?.with_wires(config.pipeline.wires))
 }
 
 /// In which blocks the folder of the model has its matrices.

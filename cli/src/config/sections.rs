@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pipewright::stages::{DType, Recompute};
+use pipewright::stages::{DType, Recompute, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
@@ -136,6 +136,16 @@ section! {
                 ("float16", NO_F16), ("float32", "write \"f32\""), ("fp16", NO_F16), ("half", NO_F16),
             ]),
         ],
+        /// In which format activations and their gradients go between processes: `"f32"`, `"bf16"`, or
+        /// `"8bit"`, in blocks of 128 numbers with a scale. They are rounded to it after each unit of the
+        /// model, so the weights are the same, bit for bit, wherever the model is cut. For slow links.
+        wires: WireFormat = WireFormat::Whole => [
+            page("short-wires.md"), values(&[("int8", "write \"8bit\""), ("f16", "write \"bf16\"")]),
+        ],
+        /// The number format of sums of gradients: `"f32"`, or `"bf16"`, with which replicas send each other
+        /// half as many bytes of gradients. The sum of each gradient group, and each sum of two sums, is
+        /// rounded to it, so the weights are the same, bit for bit, for any number of replicas.
+        sums: DType = DType::F32 => [page("short-wires.md#sums-over-replicas")],
         /// How many threads a rank on the CPU has inside its layers, for more cores than ranks. The weights
         /// are the same, bit for bit.
         threads_per_rank: usize = 1 => [

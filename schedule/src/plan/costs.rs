@@ -372,6 +372,8 @@ pub struct Reduction {
     pub link: LinkCost,
     /// Seconds to add a byte of gradients to a sum.
     pub add: f64,
+    /// How many bytes are sent for a byte of gradients: 1, or less where sums are sent in fewer bits.
+    pub sent: f64,
     /// Whether each replica updates only its slice of the weights (ZeRO-1).
     pub sharded: bool,
 }
@@ -379,12 +381,13 @@ pub struct Reduction {
 impl Reduction {
     /// The time to add up `bytes` bytes of gradients, before the update.
     pub fn gradients(&self, bytes: f64) -> f64 {
-        let slices = self.messages(self.slice(bytes), self.add);
+        let messages = |bytes, add| self.messages(self.sent * bytes, add / self.sent);
+        let slices = messages(self.slice(bytes), self.add);
         let numbers = bytes as usize / size_of::<f32>();
         match is_exchanged(numbers, self.replicas) {
             _ if self.sharded => slices,
-            true => self.messages(bytes, self.add),
-            false => slices + self.messages(self.slice(bytes), 0.0),
+            true => messages(bytes, self.add),
+            false => slices + messages(self.slice(bytes), 0.0),
         }
     }
 

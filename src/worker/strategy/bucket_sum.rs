@@ -1,6 +1,6 @@
 //! How one bucket's sums are added.
 
-use pipewright_stages::Stage;
+use pipewright_stages::{Stage, round_sums};
 
 use super::slices::Span;
 use crate::error::Result;
@@ -22,6 +22,8 @@ pub(super) struct Adder<'a, S: Stage> {
     spans: &'a [Span],
     /// Memory for blocks.
     pub(super) blocks: &'a mut Vec<Vec<u8>>,
+    /// Whether each sum is rounded to 16 bits.
+    are_short: bool,
     /// Whether the gradients are the last sum that was made.
     is_set: bool,
     result: Result<()>,
@@ -29,8 +31,13 @@ pub(super) struct Adder<'a, S: Stage> {
 
 impl<'a, S: Stage> Adder<'a, S> {
     /// Adds sums of these numbers.
-    pub(super) fn new(chunk: &'a mut Chunk<S>, spans: &'a [Span], blocks: &'a mut Vec<Vec<u8>>) -> Self {
-        Self { chunk, spans, blocks, is_set: false, result: Ok(()) }
+    pub(super) fn new(
+        chunk: &'a mut Chunk<S>,
+        spans: &'a [Span],
+        blocks: &'a mut Vec<Vec<u8>>,
+        are_short: bool,
+    ) -> Self {
+        Self { chunk, spans, blocks, are_short, is_set: false, result: Ok(()) }
     }
 
     /// The sum of two addends.
@@ -41,15 +48,22 @@ impl<'a, S: Stage> Adder<'a, S> {
             (one, Addend::Own(node)) => (self.block(one), node),
         };
         let added = self.chunk.add_sums(node, self.spans, &mut sum);
-        self.is_set = self.keep(added).unwrap_or_default();
-        Addend::Block(sum)
+        self.is_set = self.keep(added).unwrap_or_default() && !self.are_short;
+        Addend::Block(self.rounded(sum))
     }
 
     fn sum_of_blocks(&mut self, mut sum: Vec<u8>, more: Vec<u8>) -> Addend {
         add_block(&mut sum, &more);
         self.blocks.push(more);
         self.is_set = false;
-        Addend::Block(sum)
+        Addend::Block(self.rounded(sum))
+    }
+
+    fn rounded(&self, mut sum: Vec<u8>) -> Vec<u8> {
+        if self.are_short {
+            round_sums(&mut sum);
+        }
+        sum
     }
 
     /// A block with the same bytes.

@@ -9,7 +9,7 @@
 //! A replica sends an owner at most [`WINDOW`] buckets before their answers come. So what is on the way needs
 //! little memory, and the answers use the memory of what they answer.
 
-use pipewright_stages::Stage;
+use pipewright_stages::{Stage, lengthen_sums, shorten_sums};
 
 use super::access::{ReplicaAccess, Topic, WINDOW};
 use super::bucket_sum::{Addend, Adder};
@@ -37,6 +37,8 @@ enum Answers {
 pub(super) struct Reduction {
     stage: StageId,
     answers: Answers,
+    /// Whether sums and answers are sent in 16 bits.
+    are_short: bool,
     /// The buckets that each replica adds up. Only the first entry counts where all replicas add up all.
     parts: Vec<Vec<Vec<Span>>>,
     /// The sums that each replica makes, by replica.
@@ -80,6 +82,7 @@ impl Reduction {
         Self {
             stage: chunk.id,
             answers,
+            are_short: plan.short_sums,
             parts,
             nodes,
             is_active: false,
@@ -191,7 +194,7 @@ impl Reduction {
             for node in 0..self.nodes[own].len() {
                 access.chunk(self.stage).append_sums(node, spans, &mut block)?;
             }
-            access.send(owner, Topic::Sums, self.stage, block)?;
+            access.send(owner, Topic::Sums, self.stage, self.shortened(block))?;
             self.sent[index] += 1;
             if self.answers == Answers::None {
                 self.done[index] += 1;
@@ -209,6 +212,7 @@ impl Reduction {
             && self.done[index] < self.buckets(owner).len()
             && let Some(block) = access.poll(owner, Topic::Answer, self.stage)?
         {
+            let block = self.lengthened(block);
             if self.answers == Answers::Totals {
                 let chunk = access.chunk(self.stage);
                 chunk.set_gradients(&self.buckets(owner)[self.done[index]], &block)?;
@@ -228,7 +232,7 @@ impl Reduction {
                 let index = replica as usize;
                 if self.next[index].is_none() && !self.nodes[index].is_empty() {
                     match access.poll(replica, Topic::Sums, self.stage)? {
-                        Some(part) => self.next[index] = Some(part),
+                        Some(part) => self.next[index] = Some(self.lengthened(part)),
                         None => return Ok(moved),
                     }
                 }
@@ -256,7 +260,8 @@ impl Reduction {
             Answers::None => &self.parts[0][self.added],
             _ => &self.parts[own as usize][self.added],
         };
-        let mut adder = Adder::new(chunk_of(access.chunks, self.stage), spans, access.blocks);
+        let chunk = chunk_of(access.chunks, self.stage);
+        let mut adder = Adder::new(chunk, spans, access.blocks, self.are_short);
         for (nodes, part) in self.nodes.iter().zip(&mut self.next) {
             let mut part = part.take();
             for (index, node) in nodes.iter().enumerate() {
@@ -276,6 +281,22 @@ impl Reduction {
         adder.finish(total.expect("the first replica has a group"))
     }
 
+    /// A block to send.
+    fn shortened(&self, mut block: Vec<u8>) -> Vec<u8> {
+        if self.are_short {
+            shorten_sums(&mut block);
+        }
+        block
+    }
+
+    /// A block that has come.
+    fn lengthened(&self, mut block: Vec<u8>) -> Vec<u8> {
+        if self.are_short {
+            lengthen_sums(&mut block);
+        }
+        block
+    }
+
     /// Answers the other replicas. `total` is the sum of the next own bucket. The last one gets its memory.
     fn answer<S: Stage>(&self, total: Vec<u8>, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let waits = |replica: &u32| match self.answers {
@@ -283,7 +304,7 @@ impl Reduction {
             Answers::Receipts => !self.nodes[*replica as usize].is_empty(),
             Answers::None => false,
         };
-        let mut total = Some(total);
+        let mut total = Some(self.shortened(total));
         let mut waiting = access.share.others().filter(waits).peekable();
         while let Some(replica) = waiting.next() {
             let is_last = waiting.peek().is_none();

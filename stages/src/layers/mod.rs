@@ -58,6 +58,7 @@ pub(crate) mod recomputed;
 pub(crate) mod reshape;
 pub(crate) mod rotary;
 pub(crate) mod softmax;
+pub(crate) mod wire;
 
 pub use attention::Attention;
 pub use block::Block;

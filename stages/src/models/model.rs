@@ -8,6 +8,7 @@ use super::part::Part;
 use super::rules::Rules;
 use super::sizes::{UnitSizes, Walk};
 use crate::error::{Error, Result};
+use crate::layers::wire::Wire;
 use crate::parameter::init::starting_at_zero;
 use crate::quantised::Quantisation;
 use crate::shards::{Exchange, Shard, Sharding, Team};
@@ -15,6 +16,7 @@ use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
 use crate::stage::{BuildStage, StageBuilder};
 use crate::tensor::Tensor;
+use crate::tensor::wires::WireFormat;
 
 type Build = Box<dyn Fn(Sharding) -> Result<Vec<Box<dyn Layer>>> + Send>;
 
@@ -113,6 +115,7 @@ pub struct Model {
     settings: String,
     rules: Rules,
     sharding: Sharding,
+    wires: WireFormat,
 }
 
 /// What is in a unit of a model.
@@ -160,8 +163,8 @@ impl ParameterContents {
 impl Model {
     /// A model of these units, in order.
     pub fn new(units: Vec<LayerSpec>) -> Self {
-        let (settings, rules, sharding) = Default::default();
-        Self { units, settings, rules, sharding }
+        let (settings, rules, sharding, wires) = Default::default();
+        Self { units, settings, rules, sharding, wires }
     }
 
     /// The same model. Its layers add up what is divided among shards in this many groups: see
@@ -173,6 +176,14 @@ impl Model {
     pub fn with_shard_groups(self, groups: u32) -> Result<Self> {
         let sharding = Sharding::new(groups, Shard::WHOLE)?;
         Ok(Self { sharding, ..self })
+    }
+
+    /// The same model, whose stages send other processes wires in this format. What a unit gives the next
+    /// one, and the gradient that it gets back, are rounded to it, wherever the model is cut. So the weights
+    /// do not depend on the cut, but on the format.
+    #[must_use]
+    pub fn with_wires(self, wires: WireFormat) -> Self {
+        Self { wires, ..self }
     }
 
     /// The same model. These rules say what is trained.
@@ -287,7 +298,10 @@ impl Model {
     /// # Errors
     /// When a unit cannot be made.
     pub fn whole(self) -> Result<Sequential> {
-        build(&self.units, self.sharding, &self.rules, true)
+        let Self { units, rules, sharding, wires, .. } = self;
+        let whole =
+            Slice { units, is_first: true, is_last: true, settings: String::new(), rules, sharding, wires };
+        whole.stage(sharding)
     }
 
     /// Splits the model into stages so that the most expensive stage is as cheap as possible.
@@ -352,15 +366,23 @@ impl Model {
                 "stages of {counts:?} layers do not make up the model's {count}"
             )));
         }
+        if self.wires != WireFormat::default() && counts.contains(&0) {
+            return Err(Error::new(format!(
+                "stages of {counts:?} layers: with wires in {}, each stage has one layer or more",
+                self.wires
+            )));
+        }
         let frozen = self.frozen_stages(counts)?;
         let mut units = self.units.into_iter();
         let stages = counts.iter().enumerate().map(|(index, &count)| {
             Box::new(Slice {
                 units: units.by_ref().take(count).collect(),
                 is_first: index <= frozen,
+                is_last: index + 1 == counts.len(),
                 settings: self.settings.clone(),
                 rules: self.rules.clone(),
                 sharding: self.sharding,
+                wires: self.wires,
             }) as StageBuilder<Sequential>
         });
         Ok(stages.collect())
@@ -385,10 +407,35 @@ struct Slice {
     units: Vec<LayerSpec>,
     /// Whether nothing before it is trained.
     is_first: bool,
+    /// Whether its last unit is the model's.
+    is_last: bool,
     /// The settings of the model.
     settings: String,
     rules: Rules,
     sharding: Sharding,
+    wires: WireFormat,
+}
+
+impl Slice {
+    /// Makes a shard of the stage. In the first stage nobody uses the input gradient. Each unit is frozen and
+    /// quantised before the next one is made, so that the memory for its gradients and numbers is free again.
+    fn stage(&self, sharding: Sharding) -> Result<Sequential> {
+        let mut layers = Vec::new();
+        for (unit, left) in self.units.iter().zip((0..self.units.len()).rev()) {
+            let mut of_unit = unit.build(sharding)?;
+            self.rules.apply(&mut of_unit)?;
+            layers.extend(of_unit);
+            let ends_model = self.is_last && left == 0;
+            if self.wires != WireFormat::default() && !ends_model {
+                layers.push(Box::new(Wire::after(&unit.name, self.wires)));
+            }
+        }
+        let mut stage = Sequential::new(layers).with_wires(self.wires);
+        if self.is_first {
+            stage.drop_input_gradient();
+        }
+        Ok(stage)
+    }
 }
 
 impl BuildStage<Sequential> for Slice {
@@ -398,7 +445,7 @@ impl BuildStage<Sequential> for Slice {
 
     fn build_shard(&self, shard: Shard) -> Result<Sequential> {
         let sharding = Sharding::new(self.sharding.groups(), shard)?;
-        build(&self.units, sharding, &self.rules, self.is_first)
+        self.stage(sharding)
     }
 
     fn describe(&self) -> String {
@@ -412,22 +459,9 @@ impl BuildStage<Sequential> for Slice {
         if self.sharding.groups() > 1 {
             words += &format!("; {} shard groups", self.sharding.groups());
         }
+        if self.wires != WireFormat::default() {
+            words += &format!("; wires in {}", self.wires);
+        }
         words
     }
-}
-
-/// Makes a stage. In the first stage nobody uses the input gradient. Each unit is frozen and quantised before
-/// the next one is made, so that the memory for its gradients and numbers is free again.
-fn build(units: &[LayerSpec], sharding: Sharding, rules: &Rules, first: bool) -> Result<Sequential> {
-    let mut layers = Vec::new();
-    for unit in units {
-        let mut of_unit = unit.build(sharding)?;
-        rules.apply(&mut of_unit)?;
-        layers.extend(of_unit);
-    }
-    let mut stage = Sequential::new(layers);
-    if first {
-        stage.drop_input_gradient();
-    }
-    Ok(stage)
 }

@@ -12,6 +12,7 @@ pub(crate) mod packed;
 pub(crate) mod pieces;
 pub(crate) mod quantised;
 pub(crate) mod shared;
+pub(crate) mod short_sums;
 pub(crate) mod state;
 pub(crate) mod state_format;
 pub(crate) mod weights;

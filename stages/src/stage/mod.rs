@@ -107,6 +107,24 @@ pub trait Stage: 'static {
         Ok(())
     }
 
+    /// Makes a wire smaller before it goes to another process: an output of this stage, or a gradient of its
+    /// input. The default sends it as it is.
+    ///
+    /// # Errors
+    /// When the wire cannot be sent so, or the device reports an error.
+    fn narrow(&self, wire: Self::Wire) -> Result<Self::Wire> {
+        Ok(wire)
+    }
+
+    /// The wire that a stage of another process has [made smaller](Stage::narrow). It is given to
+    /// [`Stage::receive`] then.
+    ///
+    /// # Errors
+    /// When it is no such wire.
+    fn widen(&self, wire: Self::Wire) -> Result<Self::Wire> {
+        Ok(wire)
+    }
+
     /// Moves a wire from another thread's stage to this stage's device. Called before the pass that needs the
     /// wire.
     ///

@@ -159,6 +159,14 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         self.stage.sum_rows()
     }
 
+    fn narrow(&self, wire: S::Wire) -> Result<S::Wire> {
+        self.stage.narrow(wire)
+    }
+
+    fn widen(&self, wire: S::Wire) -> Result<S::Wire> {
+        self.stage.widen(wire)
+    }
+
     fn receive(&mut self, wire: S::Wire) -> Result<S::Wire> {
         self.stage.receive(wire)
     }

@@ -19,6 +19,7 @@ use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_place};
 use crate::stage::recompute::Recompute;
 use crate::stage::{ForwardContext, Stage};
+use crate::tensor::wires::{WireFormat, check_blocks};
 use crate::tensor::{Bytes, Tensor};
 
 /// A [`Stage`] that runs layers one after the other.
@@ -28,12 +29,27 @@ pub struct Sequential {
     place: Place,
     /// The shards, if there are several.
     team: Option<Team>,
+    /// The format of wires to other processes.
+    wires: WireFormat,
 }
 
 impl Sequential {
     /// A stage of these layers, on the CPU.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self { chain: Chain::of_stage(layers), place: Place::default(), team: None }
+        Self {
+            chain: Chain::of_stage(layers),
+            place: Place::default(),
+            team: None,
+            wires: WireFormat::default(),
+        }
+    }
+
+    /// The same stage, which sends other processes wires in this format. For weights that do not depend on
+    /// where the model is cut, its units must round to it: see
+    /// [`Model::with_wires`](crate::models::Model::with_wires).
+    #[must_use]
+    pub fn with_wires(self, wires: WireFormat) -> Self {
+        Self { wires, ..self }
     }
 
     /// The GPU that the stage is on.
@@ -151,12 +167,23 @@ impl Stage for Sequential {
 
     fn move_to(&mut self, place: Place) -> Result<()> {
         cuda::check(place)?;
+        if self.wires == WireFormat::Blocks {
+            check_blocks(place)?;
+        }
         let mut layers = self.chain.layers.iter();
         layers.try_for_each(|layer| check_place(layer.as_ref(), place))?;
         self.place = place;
         self.try_visit_parameters(&mut |parameter| {
             parameter.move_to(place).map_err(|error| error.at(parameter.name()))
         })
+    }
+
+    fn narrow(&self, wire: Tensor) -> Result<Tensor> {
+        wire.narrowed(self.wires)
+    }
+
+    fn widen(&self, wire: Tensor) -> Result<Tensor> {
+        wire.widened(self.wires)
     }
 
     fn receive(&mut self, wire: Tensor) -> Result<Tensor> {

@@ -2,8 +2,10 @@
 
 pub(crate) mod access;
 pub(crate) mod arithmetic;
+mod blocks;
 pub(crate) mod moved;
 pub(crate) mod numbers;
+pub(crate) mod wires;
 
 use std::fmt;
 use std::rc::Rc;
