@@ -42,7 +42,7 @@ fn what_is_for_the_cpu_alone_is_refused() {
     }
     let launch = |recipe: Recipe| {
         let builder = recipe.builder(named("1f1b", 2, 4)).places(vec![on(GPU, DType::F32)]);
-        builder.launch().err().expect("on a GPU")
+        builder.launch().expect_err("on a GPU")
     };
     has(&launch(with_wires(WireFormat::Blocks)), &["wires of 8 bits are for ranks on the CPU"]);
     let error = launch(Recipe { sums: DType::Bf16, ..llama(1) });

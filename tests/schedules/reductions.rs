@@ -238,6 +238,7 @@ fn costs_of_replicas_that_are_no_times_are_refused() {
         replicas: 2,
         link: LinkCost { latency, per_byte: 0.0 },
         add,
+        sent: 1.0,
         sharded: false,
     };
     for (weights, reduction, message) in [

@@ -72,7 +72,7 @@ fn several_processes_have_the_bits_of_the_plain_loop() {
 fn what_sums_in_16_bits_cannot_do_is_refused() {
     let server =
         Recipe { replicas: 2, sync: SyncMode::Server { max_staleness: 0 }, ..short(recipe(2, false, 4)) };
-    let error = server.launch(named("1f1b", 2, 4)).err().expect("a server");
+    let error = server.launch(named("1f1b", 2, 4)).expect_err("a server");
     has(&error, &["sums cannot be in bf16: a parameter server adds up gradients in f32"]);
 
     let norm = || {
@@ -83,6 +83,6 @@ fn what_sums_in_16_bits_cannot_do_is_refused() {
         Ok(Model::new(units))
     };
     let data = Arc::new(RandomRows { rows: 3, width: 4, classes: 4 });
-    let error = short(recipe_of(norm, data, 2)).launch(named("1f1b", 1, 2)).err().expect("running means");
+    let error = short(recipe_of(norm, data, 2)).launch(named("1f1b", 1, 2)).expect_err("running means");
     has(&error, &["bn", "this running mean would be rounded in each step", "pipeline.sums"]);
 }

@@ -92,13 +92,13 @@ fn what_short_wires_cannot_do_is_refused() {
         let wires = [WireFormat::Bf16, WireFormat::Blocks][world.process() as usize];
         let recipe = with_wires(recipe(2, false, 4), wires);
         let refused = recipe.builder(named("1f1b", 2, 4)).world(world).launch();
-        refused.err().expect("the formats differ").to_string()
+        refused.expect_err("the formats differ").to_string()
     });
     assert!(errors.iter().all(|error| error.contains("wires in 8bit")), "{errors:?}");
 
     let half = Place { device: Device::Cpu, dtype: DType::Bf16 };
     let recipe = Recipe { place: half, ..with_wires(super::recipe(2, false, 4), WireFormat::Blocks) };
-    let error = recipe.launch(named("1f1b", 2, 4)).err().expect("bf16");
+    let error = recipe.launch(named("1f1b", 2, 4)).expect_err("bf16");
     has(&error, &["wires of 8 bits are for ranks on the CPU that compute in f32"]);
 
     let model = with_wires(super::recipe(2, false, 4), WireFormat::Bf16).model();

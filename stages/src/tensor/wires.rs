@@ -183,7 +183,7 @@ fn from_blocks(wire: &Tensor) -> Result<Tensor> {
     let dims = dims.get(..head[0] as usize).ok_or_else(wrong)?;
     let count = dims.iter().try_fold(1_usize, |count, dim| count.checked_mul(*dim)).ok_or_else(wrong)?;
     // Four codes are in a word, so no more memory is allocated than this.
-    if count == 0 || count > size_of::<u32>() * rest.len() {
+    if count == 0 || count > size_of_val(rest) {
         return Err(wrong());
     }
     let shape = Shape::f32(dims);
