@@ -39,6 +39,9 @@ micro_batches = {{micro_batches}}
 micro_batch_size = 4
 [optimizer]
 learning_rate = 1e-3
+schedule = "cosine"
+warmup_steps = 50
+clip = 1.0
 [train]
 validate_every = 0
 [checkpoint]

@@ -35,6 +35,10 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
     assert_eq!(reduction(4, true).gradients(400.0), 3.0 * (10.0 + 100.0 * 2.5));
     assert_eq!(reduction(4, true).weights(400.0), 3.0 * (10.0 + 100.0 * 2.0));
     assert_eq!(reduction(4, true).share_of_update(), 0.25);
+    // In half of the bytes gradients are sent faster. They are added as before, and weights stay as long.
+    let short = Reduction { sent: 0.5, ..reduction(4, true) };
+    assert_eq!(short.gradients(400.0), 3.0 * (10.0 + 50.0 * 2.0 + 100.0 * 0.5));
+    assert_eq!(short.weights(400.0), reduction(4, true).weights(400.0));
 }
 
 /// A model of equal layers, each with 4 bytes of weights, in replicas.

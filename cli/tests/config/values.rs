@@ -250,6 +250,27 @@ fn a_memory_that_is_none_is_refused_in_one_sentence() {
 fn servers_that_cannot_be_are_refused() {
     all_refused(&[
         (
+            "[pipeline]\nwires = '8bit'\ndtype = 'bf16'",
+            &[
+                "my.toml:2: pipeline.wires: wires of 8 bits are for ranks on the CPU that compute in f32: take",
+            ],
+        ),
+        (
+            "[pipeline]\nwires = '8bit'\ndevices = 'cuda'",
+            &[
+                "my.toml:2: pipeline.wires: wires of 8 bits are for ranks on the CPU that compute in f32: take",
+            ],
+        ),
+        ("[pipeline]\nwires = 'int8'", &["my.toml:2: ", "write \"8bit\""]),
+        (
+            "[pipeline]\nsums = 'bf16'\ndevices = 'cuda'",
+            &["my.toml:2: pipeline.sums: GPUs add up gradients in f32: set this to \"f32\""],
+        ),
+        (
+            "[pipeline]\nsums = 'bf16'\nreplicas = 2\nsync = 'server'",
+            &["my.toml:2: pipeline.sums: a parameter server adds up gradients in f32: set this to \"f32\""],
+        ),
+        (
             "[pipeline]\nreplicas = 2\nmax_staleness = 2",
             &["my.toml:3: pipeline.max_staleness is for pipeline.sync = \"server\""],
         ),

@@ -3,6 +3,7 @@
 mod limits;
 mod pairs;
 mod places;
+mod short;
 
 use std::path::PathBuf;
 
@@ -163,6 +164,7 @@ fn pipeline(config: &Config) -> Result<()> {
     config.check_shards()?;
     staleness(config)?;
     replan(config)?;
+    short::check(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };
