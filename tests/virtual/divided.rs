@@ -25,9 +25,9 @@ pub(crate) fn loss() -> CrossEntropy {
     CrossEntropy::default().with_shard_groups(GROUPS).expect("a power of two")
 }
 
-/// One layer a stage.
-pub(crate) fn stages(layers: usize) -> Vec<StageBuilder<Sequential>> {
-    units(layers).cut(&vec![1; layers]).expect("a layer each")
+/// Stages with these numbers of layers.
+pub(crate) fn cut(layers: usize, counts: &[usize]) -> Vec<StageBuilder<Sequential>> {
+    units(layers).cut(counts).expect("they add up to all layers")
 }
 
 /// All layers in one stage.

@@ -24,6 +24,8 @@ const REPEATS: usize = 200;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     pub(crate) layers: usize,
+    /// Into how many stages it is cut.
+    pub(crate) stages: usize,
     /// Whether the first and the last layer share their weights.
     pub(crate) tied: bool,
     /// Whether the first layer has enough weights that their sums over replicas are several blocks.
@@ -33,21 +35,27 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// One layer a stage.
-    pub(crate) fn stages(self) -> Vec<StageBuilder<Sequential>> {
+    /// One layer a stage. The stage `long` has those that are left over.
+    pub(crate) fn cut(self, long: usize) -> Vec<StageBuilder<Sequential>> {
+        let mut counts = vec![1; self.stages];
+        counts[long % self.stages] += self.layers - self.stages;
         if self.divided {
-            return divided::stages(self.layers);
+            return divided::cut(self.layers, &counts);
         }
-        let stage = |layer| {
+        let mut first = 0;
+        let stage = |count| {
+            let layers = first..first + count;
+            first += count;
             let build = move || {
                 if here::with(World::builds) == Some(false) {
                     return Err(StageError::other("no memory today"));
                 }
-                Ok(Sequential::new(vec![Box::new(self.layer(layer))]))
+                let layers = layers.clone().map(|layer| Box::new(self.layer(layer)) as Box<dyn Layer>);
+                Ok(Sequential::new(layers.collect()))
             };
             Box::new(build) as StageBuilder<Sequential>
         };
-        (0..self.layers).map(stage).collect()
+        counts.into_iter().map(stage).collect()
     }
 
     /// All layers in one stage.
@@ -61,7 +69,7 @@ impl Model {
 
     /// A builder of a pipeline with its stages, its loss, its data, and with these shards.
     pub(crate) fn builder(self, numbers: Arc<Numbers>, shards: u32) -> PipelineBuilder<Sequential> {
-        let builder = Pipeline::builder().stages(self.stages()).data(self.data(numbers)).shards(shards);
+        let builder = Pipeline::builder().stages(self.cut(0)).data(self.data(numbers)).shards(shards);
         match self.divided {
             true => builder.loss(divided::loss()),
             false => builder.loss(MeanSquaredError::default()),

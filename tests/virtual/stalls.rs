@@ -63,7 +63,7 @@ fn story(times: u64, faults: &[Fault]) -> Story {
         shards: 1,
         sharded: false,
         sync: SyncMode::Reduce,
-        model: Model { layers: 3, tied: false, large: false, divided: false },
+        model: Model { layers: 3, stages: 3, tied: false, large: false, divided: false },
         restarts: 0,
         snapshots: NonZeroU32::MIN,
         deeds: vec![Deed::Step; 6],

@@ -42,6 +42,10 @@ pub(crate) enum Deed {
     Load,
     /// A step with data that makes the loss infinite.
     SpoiltStep,
+    /// The model is cut elsewhere: this stage has all layers that are left over.
+    Recut {
+        long: usize,
+    },
 }
 
 impl Story {
@@ -64,8 +68,13 @@ impl Story {
             _ => sync(draw),
         };
         let is_stale = staleness(sync) > 0;
+        // Drawn apart too: stories in which the model is cut elsewhere.
+        let mut of_cuts = Draw::new(seed ^ 0xc07);
+        let left_over = if !is_stale && of_cuts.chance(250) { of_cuts.within(1, 3) as usize } else { 0 };
+        let stages = order.stages(ranks);
         let model = Model {
-            layers: order.stages(ranks),
+            layers: stages + left_over,
+            stages,
             tied: draw.chance(300) && !is_stale,
             large: ranks <= 4 && draw.chance(80),
             divided: false,
@@ -79,10 +88,18 @@ impl Story {
         let micro_batches = draw.within(1, 8) as u32;
         // Few: a rank pauses before it is built again.
         let restarts = if is_stale { 0 } else { *draw.one_of(&[0, 1, 2, 2]) };
-        let deeds = deeds(draw, ranks, staleness(sync));
+        let mut deeds = deeds(draw, ranks, staleness(sync));
         let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
-        let faults =
-            (0..draw.below(5)).map(|_| fault(draw, world, model.layers, steps, micro_batches)).collect();
+        let mut faults: Vec<Fault> =
+            (0..draw.below(5)).map(|_| fault(draw, world, stages, steps, micro_batches)).collect();
+        if left_over > 0 {
+            // A new cut that cannot be built is refused, and nobody is told of the fault.
+            faults.retain(|fault| !matches!(fault, Fault::NotBuilt { .. }));
+            for _ in 0..of_cuts.within(1, 3) {
+                let at = of_cuts.below(deeds.len() as u64 + 1) as usize;
+                deeds.insert(at, Deed::Recut { long: of_cuts.below(stages as u64) as usize });
+            }
+        }
         Self {
             seed,
             order,

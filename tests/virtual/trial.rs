@@ -195,6 +195,7 @@ impl Trial<'_> {
                 None => Ok(()),
             },
             Deed::SpoiltStep => self.spoil(pipeline)?,
+            Deed::Recut { long } => pipeline.recut(self.story.model.cut(long)).map(drop),
             Deed::SaveInVain { rank, panics } => {
                 let name = path.file_name().expect("it has a name").to_string_lossy();
                 let partial = path.with_file_name(format!(".{name}.partial"));

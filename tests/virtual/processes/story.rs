@@ -48,7 +48,8 @@ impl Story {
         let shards = if ranks <= 2 && Draw::new(seed ^ 0x5ea7).chance(300) { 2 } else { 1 };
         let is_whole = shards == 1;
         let (tied, large) = (tied && is_whole, large && is_whole);
-        let model = Model { layers: order.stages(ranks), tied, large, divided: !is_whole };
+        let stages = order.stages(ranks);
+        let model = Model { layers: stages, stages, tied, large, divided: !is_whole };
         let processes = u64::from(ranks * replicas * shards);
         let within = *draw.one_of(&[20, 100, 400]);
         let deaths = (0..draw.below(4)).map(|_| Death {
