@@ -54,6 +54,7 @@ impl Plan {
             optimizer: Arc::clone(&spec.optimizer),
             clip: spec.clip,
             sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
+            state_on_host: spec.state_on_host,
             max_staleness: spec.max_staleness(),
             restarts: spec.restarts,
             threads: spec.threads_per_rank,

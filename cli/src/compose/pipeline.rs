@@ -61,6 +61,7 @@ pub fn launch_with_listener(
         .shards(config.pipeline.shards)
         .optimizer(optimizer(config))
         .sharded(config.optimizer.sharded)
+        .state_on_host(config.optimizer.state_on_host)
         .sync(match config.pipeline.sync {
             SyncKind::Reduce => SyncMode::Reduce,
             SyncKind::Server => SyncMode::Server { max_staleness: config.pipeline.max_staleness },
