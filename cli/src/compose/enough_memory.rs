@@ -214,16 +214,13 @@ fn too_much(
     processes: usize,
     limit: &MemoryLimit,
 ) -> Error {
-    let of_batch = needed.activations + needed.buffers + needed.on_host();
-    let of_model = needed.weights + needed.gradients + needed.optimizer;
+    let of_batch = needed.activations + needed.buffers + needed.offloaded + needed.snapshots;
+    let of_model = needed.weights + needed.gradients + needed.optimizer + needed.state_on_host;
     let all = needed.total() + needed.on_host();
     let fits_without = |part: f64| part > 0.0 && all - part <= limit.free as f64;
     let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
         _ if fits_without(needed.offloaded) => {
             ("pipeline.offload", "lower it, or remove it: then activations stay on the GPUs")
-        }
-        _ if fits_without(needed.state_on_host) => {
-            ("optimizer.state_on_host", "set it to false: then the state of the optimizer stays on the GPUs")
         }
         _ if fits_without(may_leave) => (
             "optimizer.state_on_host",
@@ -240,6 +237,9 @@ fn too_much(
             "lower it, or remove it: then activations stay on the GPUs; and set train.restarts to 0: then no \
              snapshots are kept",
         ),
+        _ if fits_without(needed.state_on_host) => {
+            ("optimizer.state_on_host", "set it to false: then the state of the optimizer stays on the GPUs")
+        }
         _ if fits_without(needed.copies) => (
             "checkpoint.beside",
             "set it to false: then nothing is copied, and steps wait until a checkpoint is written",
