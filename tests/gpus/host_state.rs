@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use pipewright::stages::optimizer::{AdamW, Lion, Optimizer, PASSAGE, Sgd, StateFormat, Update, update};
-use pipewright::stages::{Sequential, Stage, StageBuilder, Together};
+use pipewright::stages::{RecomputedStage, Sequential, Stage, StageBuilder, Together};
 use pipewright::{PipelineBuilder, SyncMode};
 use pipewright_cli::compose;
 use pipewright_cli::config::Config;
@@ -216,13 +216,19 @@ fn in_use() -> [u64; 2] {
 fn taken(config: &Config, counts: &[usize]) -> [u64; 2] {
     let stages = compose::stages(config, counts).expect("stages");
     let mut stage = stages[0].build().expect("possible sizes");
+    // Some are told before they move, and some after it.
+    let mut tell = |stage: &mut RecomputedStage<Sequential>, is_told: fn(usize) -> bool| {
+        let mut index = 0;
+        stage.visit_parameters(&mut |parameter| {
+            if config.optimizer.state_on_host && is_told(index) {
+                parameter.keep_state_on_host();
+            }
+            index += 1;
+        });
+    };
+    tell(&mut stage, |index| index % 2 == 0);
     stage.move_to(on(GPU, DType::F32)).expect("there is room");
-    let on_host = config.optimizer.state_on_host;
-    stage.visit_parameters(&mut |parameter| {
-        if on_host {
-            parameter.keep_state_on_host();
-        }
-    });
+    tell(&mut stage, |index| index % 2 == 1);
     let optimizer = compose::optimizer(config);
     let by = Update { step: 1, learning_rate: 0.1, scale: 1.0, micro_batches: 1 };
     let before = in_use();
