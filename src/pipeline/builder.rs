@@ -140,9 +140,9 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Whether ranks on GPUs keep the optimizer's state in page-locked memory of the host. An update brings it
-    /// to the GPU part by part, and back, through 24 MiB of the GPU's memory. The weights are the same, bit
-    /// for bit. It changes nothing for ranks on the CPU. Default: false.
+    /// Whether ranks on GPUs keep the optimizer's state in page-locked memory of the host. An update brings
+    /// it to the GPU part by part, and back, through 24 MiB of the GPU's memory. The weights are the same,
+    /// bit for bit. It changes nothing for ranks on the CPU. Default: false.
     #[must_use]
     pub fn state_on_host(mut self, on_host: bool) -> Self {
         self.spec.state_on_host = on_host;

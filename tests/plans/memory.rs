@@ -319,8 +319,8 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
 fn state_on_the_host_is_counted_there_and_named_where_it_helps() {
     let planned = |optimizer: &str, devices: &str| {
         let text = format!(
-            "[model]\ndim = 512\nlayers = 4\n[optimizer]\n{optimizer}\n[pipeline]\nstages = 2\nmicro_batches = 2\n\
-             devices = {devices}\n"
+            "[model]\ndim = 512\nlayers = 4\n[optimizer]\n{optimizer}\n\
+             [pipeline]\nstages = 2\nmicro_batches = 2\ndevices = {devices}\n"
         );
         let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
         let plan = compose::plan(&config).unwrap();

@@ -224,8 +224,8 @@ fn too_much(
         }
         _ if fits_without(may_leave) => (
             "optimizer.state_on_host",
-            "set it to true: then the state of the optimizer is on the host, and each update brings it to the \
-             GPU part by part",
+            "set it to true: then the state of the optimizer is on the host, and each update brings it to \
+             the GPU part by part",
         ),
         _ if fits_without(needed.snapshots) => (
             "train.restarts",

@@ -76,8 +76,8 @@ fn advice(purpose: Purpose) -> &'static str {
              memory of the host"
         }
         Purpose::State => {
-            "it is page-locked memory, for what optimizer.state_on_host keeps off the GPUs; fewer bits need less \
-             of it (optimizer.state), and so does each of several replicas with optimizer.sharded"
+            "it is page-locked memory, for what optimizer.state_on_host keeps off the GPUs; fewer bits need \
+             less of it (optimizer.state), and so does each of several replicas with optimizer.sharded"
         }
     }
 }

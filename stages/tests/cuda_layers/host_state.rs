@@ -42,7 +42,7 @@ fn assert_same(on_gpu: &mut [Parameter], on_host: &mut [Parameter], case: &str) 
     }
 }
 
-/// Many parameters, of which replicas own all, a part, or nothing. Between two updates the state changes its
+/// Many parameters: of each a replica owns all, a part, or nothing. Between two updates the state changes its
 /// place, as in a run that goes on elsewhere.
 #[test]
 fn it_gives_the_bits_of_state_on_the_gpu() {

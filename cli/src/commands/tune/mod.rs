@@ -297,8 +297,8 @@ fn table(grid: &Grid) -> String {
     let state = if grid.found.iter().any(keeps) { "  state on host" } else { "" };
     let mut text = format!(
         "     replicas  ranks{shards}  schedule          chunks  micro-batches  rows  recompute  \
-         sharded{offload}{state}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
-         {unit}/s\n"
+         sharded{offload}{state}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  \
+         measured s  {unit}/s\n"
     );
     let rows = (1..).zip(&grid.found);
     let rows: Vec<(usize, &Found)> =
