@@ -217,7 +217,7 @@ fn taken(config: &Config, counts: &[usize]) -> [u64; 2] {
     let stages = compose::stages(config, counts).expect("stages");
     let mut stage = stages[0].build().expect("possible sizes");
     // Some are told before they move, and some after it.
-    let mut tell = |stage: &mut RecomputedStage<Sequential>, is_told: fn(usize) -> bool| {
+    let tell = |stage: &mut RecomputedStage<Sequential>, is_told: fn(usize) -> bool| {
         let mut index = 0;
         stage.visit_parameters(&mut |parameter| {
             if config.optimizer.state_on_host && is_told(index) {

@@ -203,12 +203,13 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
     let data = data(config)?;
     let place = measured_places(config)?.first().copied();
     // Where a copy cannot be timed now, it counts as one of the usual speed.
-    let host = match place.unwrap_or_default().device {
+    let device = place.unwrap_or_default().device;
+    let host = match device {
         Device::Cuda(gpu) => host_speed(gpu).ok().map(|speed| 1.0 / speed),
         Device::Cpu => None,
     };
     let mut settings = settings(config)?;
-    if host.is_some() && config.optimizer.state_on_host {
+    if device != Device::Cpu && config.optimizer.state_on_host {
         settings.insert(STATE_ON_HOST.to_owned(), true.to_string());
     }
     Ok(Measured {
