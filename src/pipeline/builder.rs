@@ -151,6 +151,15 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// Whether ranks on GPUs keep the optimizer's state in page-locked memory of the host. An update brings
+    /// it to the GPU part by part, and back, through 24 MiB of the GPU's memory. The weights are the same,
+    /// bit for bit. It changes nothing for ranks on the CPU. Default: false.
+    #[must_use]
+    pub fn state_on_host(mut self, on_host: bool) -> Self {
+        self.spec.state_on_host = on_host;
+        self
+    }
+
     /// How the replicas come to the same weights. Default: [`SyncMode::Reduce`]. A server divides updates and
     /// the optimizer's state among the replicas, as [`PipelineBuilder::sharded`] does, so that need not be
     /// said too. With one replica there is nothing to share, and it changes nothing.

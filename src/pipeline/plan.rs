@@ -56,6 +56,7 @@ impl Plan {
             clip: spec.clip,
             short_sums: spec.sums == DType::Bf16,
             sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
+            state_on_host: spec.state_on_host,
             max_staleness: spec.max_staleness(),
             restarts: spec.restarts,
             threads: spec.threads_per_rank,

@@ -31,6 +31,7 @@ pub(super) struct Spec<S: Stage> {
     pub(super) sharded: bool,
     /// The number format of sums of gradients.
     pub(super) sums: DType,
+    pub(super) state_on_host: bool,
     pub(super) sync: SyncMode,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
@@ -118,6 +119,7 @@ impl<S: Stage> Default for Spec<S> {
             optimizer: Arc::new(AdamW::default()),
             sharded: false,
             sums: DType::F32,
+            state_on_host: false,
             sync: SyncMode::default(),
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,

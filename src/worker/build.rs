@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright_stages::optimizer::{Optimizer, StateFormat};
 use pipewright_stages::{
-    Borders, DType, Device, Pieces, Place, Shard, Stage, StageBuilder, Together, starting_at_zero,
+    Borders, DType, Device, Parameter, Pieces, Place, Shard, Stage, StageBuilder, Together, starting_at_zero,
 };
 
 use super::Worker;
@@ -124,12 +124,15 @@ impl<S: Stage> Worker<S> {
             let stage = build_stage(builder, place, shard, self.team.as_ref(), self.borders.as_ref());
             let stage = stage.and_then(|stage| with_possible_state(stage, &*self.plan.optimizer));
             let stage = stage.and_then(|stage| with_possible_sums(stage, self.plan.short_sums));
-            let stage = stage.map_err(|source| LaunchError::Unbuildable {
+            let mut stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 at: self.name(),
                 device: place.device,
                 source,
             })?;
+            if self.plan.state_on_host {
+                stage.visit_gradients(&mut Parameter::keep_state_on_host);
+            }
             self.chunks.push(Chunk::new(*id, stage, cells, self.plan.short_sums));
         }
         self.join_loss()?;

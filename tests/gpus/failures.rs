@@ -32,6 +32,8 @@ enum Case {
     TwoProcesses,
     /// In one process.
     Offloading,
+    /// In one process.
+    StateOnHost,
 }
 
 /// Starts two ranks on two GPUs, trains a step, and ends them. The hash of the weights, or the error, of each
@@ -40,11 +42,11 @@ fn run(case: Case) -> Vec<Result<String>> {
     let train = |world: Option<World>| {
         let places = [GPU, Device::Cuda(1)].map(|device| on(device, DType::F32));
         let schedule = match case {
-            Case::OneProcess | Case::TwoProcesses => named("1f1b", 2, 4),
+            Case::OneProcess | Case::TwoProcesses | Case::StateOnHost => named("1f1b", 2, 4),
             Case::Offloading => offloading(named("gpipe", 2, 4)),
         };
         let builder = small().builder(schedule);
-        let builder = builder.places(places.into());
+        let builder = builder.places(places.into()).state_on_host(matches!(case, Case::StateOnHost));
         let builder = match world {
             Some(world) => builder.world(world),
             None => builder,
@@ -54,7 +56,7 @@ fn run(case: Case) -> Vec<Result<String>> {
         pipeline.weights_hash()
     };
     match case {
-        Case::OneProcess | Case::Offloading => vec![train(None)],
+        Case::OneProcess | Case::Offloading | Case::StateOnHost => vec![train(None)],
         Case::TwoProcesses => in_processes(2, |world| train(Some(world))),
     }
 }
@@ -136,6 +138,12 @@ fn any_call_of_a_step_may_fail() {
 #[test]
 fn any_call_of_a_step_that_offloads_may_fail() {
     calls_may_fail(Case::Offloading, ANY, "any_call_of_a_step_that_offloads_may_fail", 41);
+}
+
+#[test]
+fn any_call_of_a_step_with_state_on_the_host_may_fail() {
+    let test = "any_call_of_a_step_with_state_on_the_host_may_fail";
+    calls_may_fail(Case::StateOnHost, ANY, test, 43);
 }
 
 /// Threads that only give memory back make this call too. Nobody can be told of their failure.

@@ -20,6 +20,7 @@ mod worlds;
 mod beside;
 mod convolutions;
 mod failures;
+mod host_state;
 mod offload;
 mod orders;
 mod profile;

@@ -41,6 +41,7 @@ fn measured(places: &[Place]) -> Result<ModelCosts> {
             data: Arc::new(data) as Arc<dyn DataSource>,
             work: None,
             optimizer: AdamW::default(),
+            state_on_host: false,
             recompute: Recompute::Cheap,
             threads_per_rank: 1,
             pin: false,

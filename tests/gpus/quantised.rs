@@ -6,7 +6,7 @@ use pipewright::stages::{Lora, Quantisation, Training};
 use super::*;
 
 /// A GPT with a frozen base in blocks, also its tied table.
-fn quantised() -> Recipe {
+pub(crate) fn quantised() -> Recipe {
     let lora = Lora { rank: 4, alpha: 8.0, dropout: 0.0, seed: 9 };
     let rules = Rules::default()
         .with_lora(move |target| (!target.starts_with("lm_head")).then_some(lora))

@@ -2,15 +2,27 @@
 
 use std::num::NonZeroU32;
 
+use pipewright::PipelineBuilder;
+
 use super::*;
 use crate::failing::{Failing, Faults, How};
 
 /// Trains four steps in which each stage fails twice, and returns the hash of the weights.
 fn train_failing(recipe: &Recipe, schedule: Schedule, places: Vec<Place>, first: u64) -> String {
+    train_failing_with(recipe, schedule, first, |builder| builder.places(places))
+}
+
+/// The same with more that a pipeline is told.
+pub(crate) fn train_failing_with(
+    recipe: &Recipe,
+    schedule: Schedule,
+    first: u64,
+    with: impl FnOnce(PipelineBuilder<Failing>) -> PipelineBuilder<Failing>,
+) -> String {
     let faults = [(first, How::Fails), (first + 31, How::Panics)];
     let count = schedule.stages();
     let around = |stage| Failing::around(stage, Faults::at(&faults));
-    let builder = recipe.builder_of(schedule, around).places(places);
+    let builder = with(recipe.builder_of(schedule, around));
     let restarted = builder.restarts(3, NonZeroU32::new(2).expect("not 0"));
     let mut pipeline = restarted.launch().expect("it starts");
     let reports = (0..4).map(|_| pipeline.step().expect("it goes on"));

@@ -259,6 +259,31 @@ fn newer_gpus_are_faster_and_more_stages_share_the_work() {
     assert!(four > one / 4.0 && four < one / 3.0, "{four} {one}");
 }
 
+/// Of GPT-2 with 124 million weights AdamW has 8 bytes each, which go to the GPU and back at once.
+#[test]
+fn an_update_with_state_on_the_host_takes_the_time_of_its_copies() {
+    let bytes = 8.0 * 124.5e6;
+    let update = |gpu: &Gpu, state: &[&str]| {
+        let on_gpu = compose::plan_for(&compose::with_gpus(config(state), gpu).unwrap().0, gpu).unwrap();
+        let costs = on_gpu.costs.expect("figures");
+        costs.stage(0..costs.layers().len()).update
+    };
+    let host = "optimizer.state_on_host=true";
+    for name in ["h100", "rtx4090"] {
+        let gpu = Gpu::named(name).expect("a known kind");
+        let copies = bytes * gpu.host_byte();
+        assert_near(update(gpu, &[host]), copies, 0.01, name);
+        assert!(update(gpu, &[]) < 0.25 * copies, "{name}");
+        assert_near(update(gpu, &[host, "optimizer.state=bf16"]), copies / 2.0, 0.01, name);
+        let sharded = [host, "pipeline.replicas=2", "optimizer.sharded=true"];
+        assert_near(update(gpu, &sharded), copies / 2.0, 0.01, name);
+        // Of adapters there is little to copy.
+        assert!(update(gpu, &[host, "lora.rank=8"]) < 0.01 * copies, "{name}");
+        let step = |sets: &[&str]| step(config(sets), gpu);
+        assert_near(step(&[host]) - step(&[]), copies - update(gpu, &[]), 0.01, name);
+    }
+}
+
 #[test]
 fn a_llama_is_predicted_too() {
     let llama = ["model.kind=llama", "model.kv_heads=4", "model.ffn=2048", "model.tied=false"];

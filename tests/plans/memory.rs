@@ -6,6 +6,7 @@ use std::path::Path;
 use pipewright::id::WorldRank;
 use pipewright::plan::{KeptForRestarts, RankMemory, Restarts, StageMemory, kept_for_restarts};
 use pipewright::stages::Device;
+use pipewright::stages::optimizer::PASSAGE;
 use pipewright_cli::compose::{self, RanksHere};
 use pipewright_cli::profile::MemoryLimit;
 use tempfile::TempDir;
@@ -142,7 +143,7 @@ fn the_guide_says_how_many_bytes_of_a_weight_are_planned() {
     let weights = held(&[]).weights / 4.0;
     let (_, table) = page.split_once("| settings | weights | gradients | optimizer | copies |\n").unwrap();
     let rows: Vec<&str> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), 7);
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let sets = cells[0].split('`').skip(1).step_by(2).map(|set| set.replace(" = ", "="));
@@ -312,6 +313,54 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
         .to_string();
     has(&said, &["pipeline.offload: training needs about"]);
     has(&said, &["and set train.restarts to 0"]);
+}
+
+#[test]
+fn state_on_the_host_is_counted_there_and_named_where_it_helps() {
+    let planned = |optimizer: &str, devices: &str| {
+        let text = format!(
+            "[model]\ndim = 512\nlayers = 4\n[optimizer]\n{optimizer}\n\
+             [pipeline]\nstages = 2\nmicro_batches = 2\ndevices = {devices}\n"
+        );
+        let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
+        let plan = compose::plan(&config).unwrap();
+        let memory = compose::memory(&config, &plan).unwrap();
+        (config, memory)
+    };
+    let (gpus, on_host) = ("['cuda:0', 'cuda:1']", "state_on_host = true");
+    let (device, kept) = planned("", gpus);
+    let (host, with) = planned(on_host, gpus);
+    for (kept, with) in kept.iter().zip(&with) {
+        assert_eq!((with.optimizer, with.state_on_host), (0.0, kept.optimizer));
+        assert_eq!(kept.total() - with.total(), kept.optimizer - PASSAGE as f64);
+        assert_eq!((kept.on_host(), with.on_host()), (0.0, kept.optimizer));
+    }
+    // On the CPU it changes nothing. A rank on the CPU beside one on a GPU has its own there.
+    assert_eq!(planned(on_host, "'cpu'").1, planned("", "'cpu'").1);
+    let mixed = "['cuda:0', 'cpu']";
+    let [(_, without), (_, mixed)] = ["", on_host].map(|optimizer| planned(optimizer, mixed));
+    assert_eq!((mixed[0].optimizer, mixed[1]), (0.0, without[1]));
+    // Fewer bits take less of the host, and snapshots are made there from the state as before.
+    let halves = planned("state_on_host = true\nstate = 'bf16'", gpus).1;
+    assert_eq!(2.0 * halves[0].state_on_host, with[0].state_on_host);
+    let restarts = |optimizer| planned(&format!("{optimizer}\n[train]\nrestarts = 3"), gpus).1[0].snapshots;
+    assert_eq!(restarts(on_host), restarts(""));
+    // What helps is named.
+    let refused = |config: &Config, memory: &[RankMemory], on_gpu: f64, of_host: f64| {
+        let of = |device, free: f64| (device, MemoryLimit { free: free as u64, ..limit(0, true) });
+        let limits = [of(Device::Cuda(0), on_gpu), of(Device::Cuda(1), on_gpu), of(Device::Cpu, of_host)];
+        compose::check_memory(config, memory, &RanksHere::all([1, 2, 1]), &limits)
+            .map_err(|error| error.to_string())
+    };
+    let largest = |memory: &[RankMemory]| memory.iter().map(RankMemory::total).fold(0.0, f64::max).ceil();
+    let all = with.iter().map(RankMemory::on_host).sum::<f64>().ceil();
+    refused(&host, &with, largest(&with), all).expect("there is room");
+    let said = refused(&device, &kept, largest(&with), all).expect_err("the GPUs are too small");
+    has(&said, &["optimizer.state_on_host: training needs about", "; set it to true: then the state of"]);
+    let said = refused(&device, &kept, 0.5 * largest(&with), all).expect_err("the GPUs are too small");
+    assert!(!said.contains("state_on_host"), "{said}");
+    let said = refused(&host, &with, largest(&with), all - 1.0).expect_err("the host is too small");
+    has(&said, &["my.toml:5: optimizer.state_on_host: training needs about", "; set it to false: then the"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use toml::Value;
 
 use super::mixed::{tokens, work};
 use super::model::{Sizes, estimated_counts, sizes};
-use super::offload::with_host;
+use super::offload::{STATE_ON_HOST, with_host};
 use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
@@ -66,6 +66,10 @@ pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<Str
     let (mut settings, defaults) = (settings(config)?, settings(&Config::default())?);
     // A key that there was not yet when it was measured had its default.
     settings.retain(|key, value| measured.settings.contains_key(key) || defaults.get(key) != Some(value));
+    // Without it, the copies are added. With it, they cannot be left out.
+    if config.optimizer.state_on_host && measured.settings.contains_key(STATE_ON_HOST) {
+        settings.insert(STATE_ON_HOST.to_owned(), true.to_string());
+    }
     let warning = measured.fits(path, [&settings, &machine], &model.names(), config.pipeline.shards)?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
     Ok((measured, warning))
@@ -180,7 +184,7 @@ fn messages(config: &Config, exchanges: Exchanges) -> ShardMessages {
 /// When its stages recompute differently.
 pub fn costs_under_any(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     let full = recomputed(config)? == Recompute::Full;
-    with_host(config, measured.costs.clone().recomputed(full), measured.host)
+    with_host(config, measured.costs.clone().recomputed(full), measured)
 }
 
 /// Refuses a config that cannot be measured, or that measured costs would not fit. Nothing is measured yet.
@@ -205,12 +209,17 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
     let data = data(config)?;
     let place = measured_places(config)?.first().copied();
     // Where a copy cannot be timed now, it counts as one of the usual speed.
-    let host = match place.unwrap_or_default().device {
+    let device = place.unwrap_or_default().device;
+    let host = match device {
         Device::Cuda(gpu) => host_speed(gpu).ok().map(|speed| 1.0 / speed),
         Device::Cpu => None,
     };
+    let mut settings = settings(config)?;
+    if device != Device::Cpu && config.optimizer.state_on_host {
+        settings.insert(STATE_ON_HOST.to_owned(), true.to_string());
+    }
     Ok(Measured {
-        settings: settings(config)?,
+        settings,
         machine: machine(config)?,
         costs: profile::measure(|| subject(config, &data), tell)?,
         between: None,
@@ -233,6 +242,7 @@ fn subject(config: &Config, data: &TrainingData) -> Result<Subject<AnyLoss, Box<
         work: data.mixture.clone().map(work).transpose()?,
         data: Arc::clone(&data.train),
         optimizer: optimizer(config),
+        state_on_host: config.optimizer.state_on_host,
         recompute: recomputed_in_measuring(config)?,
         threads_per_rank: config.pipeline.threads_per_rank,
         pin: config.pipeline.pin,

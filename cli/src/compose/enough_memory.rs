@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use pipewright::stages::Device;
 use pipewright::stages::devices::{free_memory, name_and_memory};
+use pipewright::stages::optimizer::PASSAGE;
 use pipewright::stages::units::in_words;
 
 use super::costs::{measured_places, recomputed_in_measuring, to_measure};
@@ -154,10 +155,16 @@ pub fn check_memory(
         let needed = RankMemory {
             offloaded: on_host(|rank| rank.offloaded),
             snapshots: on_host(|rank| rank.snapshots),
+            state_on_host: on_host(|rank| rank.state_on_host),
             ..needed
         };
         if needed.total() + needed.on_host() > limit.free as f64 {
-            return Err(too_much(config, needed, processes, limit));
+            let passages = PASSAGE as f64 * of_device.len() as f64;
+            let may_leave = match device {
+                Device::Cpu => 0.0,
+                Device::Cuda(_) => needed.optimizer - passages,
+            };
+            return Err(too_much(config, needed, may_leave, processes, limit));
         }
     }
     Ok(())
@@ -195,28 +202,44 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
         buffers: sum.buffers + rank.buffers,
         offloaded: sum.offloaded + rank.offloaded,
         snapshots: sum.snapshots + rank.snapshots,
+        state_on_host: sum.state_on_host + rank.state_on_host,
     })
 }
 
-fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &MemoryLimit) -> Error {
-    let of_batch = needed.activations + needed.buffers + needed.on_host();
-    let of_model = needed.weights + needed.gradients + needed.optimizer;
+/// `may_leave`: the bytes of a GPU that are free if the optimizer's state is on the host.
+fn too_much(
+    config: &Config,
+    needed: RankMemory,
+    may_leave: f64,
+    processes: usize,
+    limit: &MemoryLimit,
+) -> Error {
+    let of_batch = needed.activations + needed.buffers + needed.offloaded + needed.snapshots;
+    let of_model = needed.weights + needed.gradients + needed.optimizer + needed.state_on_host;
     let all = needed.total() + needed.on_host();
     let fits_without = |part: f64| part > 0.0 && all - part <= limit.free as f64;
     let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
         _ if fits_without(needed.offloaded) => {
             ("pipeline.offload", "lower it, or remove it: then activations stay on the GPUs")
         }
+        _ if fits_without(may_leave) => (
+            "optimizer.state_on_host",
+            "set it to true: then the state of the optimizer is on the host, and each update brings it to \
+             the GPU part by part",
+        ),
         _ if fits_without(needed.snapshots) => (
             "train.restarts",
             "set it to 0: then nothing is kept from which a rank could be built again, and no lost process \
              is replaced",
         ),
-        _ if fits_without(needed.on_host()) => (
+        _ if fits_without(needed.offloaded + needed.snapshots) => (
             "pipeline.offload",
             "lower it, or remove it: then activations stay on the GPUs; and set train.restarts to 0: then no \
              snapshots are kept",
         ),
+        _ if fits_without(needed.state_on_host) => {
+            ("optimizer.state_on_host", "set it to false: then the state of the optimizer stays on the GPUs")
+        }
         _ if fits_without(needed.copies) => (
             "checkpoint.beside",
             "set it to false: then nothing is copied, and steps wait until a checkpoint is written",

@@ -1,6 +1,9 @@
 //! The memory that a config's training needs.
 
+use std::mem::take;
+
 use pipewright::stages::models::UnitSizes;
+use pipewright::stages::optimizer::PASSAGE;
 use pipewright::stages::{DType, Device, Place, Recompute};
 
 use super::held::cost;
@@ -52,13 +55,20 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             replaces: fabric.is_ok_and(|(fabric, _)| matches!(fabric, Fabric::Sockets(_))),
         };
         let kept = kept_for_restarts(schedule, &stages, restarts);
-        for ((rank, kept), place) in ranks.iter_mut().zip(kept).zip(places) {
+        for ((rank, kept), place) in ranks.iter_mut().zip(kept).zip(&places) {
             rank.buffers += kept.received;
             match place.device {
                 Device::Cpu => rank.buffers += kept.snapshots,
                 // The optimizer's tensors are copied to the host first, and stay there.
                 Device::Cuda(_) => rank.snapshots += kept.snapshots + rank.optimizer,
             }
+        }
+    }
+    if config.optimizer.state_on_host {
+        let on_gpus = ranks.iter_mut().zip(places).filter(|(_, place)| place.device != Device::Cpu);
+        for (rank, _) in on_gpus.filter(|(rank, _)| rank.optimizer > 0.0) {
+            rank.state_on_host = take(&mut rank.optimizer);
+            rank.buffers += PASSAGE as f64;
         }
     }
     Ok(ranks)

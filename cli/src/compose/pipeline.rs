@@ -62,6 +62,7 @@ pub fn launch_with_listener(
         .optimizer(optimizer(config))
         .sharded(config.optimizer.sharded)
         .sums(config.pipeline.sums)
+        .state_on_host(config.optimizer.state_on_host)
         .sync(match config.pipeline.sync {
             SyncKind::Reduce => SyncMode::Reduce,
             SyncKind::Server => SyncMode::Server { max_staleness: config.pipeline.max_staleness },

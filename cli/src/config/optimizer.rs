@@ -13,6 +13,8 @@ const RISING: &[&str] = &["cosine", "linear", "wsd"];
 const ADAMW: &str = "write \"adamw\"";
 const BETAS: &str = "write both, such as optimizer.betas = [0.9, 0.95]";
 const COUNTS: &str = "it counts steps";
+const ON_HOST: &str =
+    "`true` keeps the optimizer's state on the host; for activations there is pipeline.offload";
 const SHARDED: &str = "with replicas, `true` divides the optimizer's state among them";
 const WARMUP: &str = "give the steps of the warm-up by optimizer.warmup_steps, and what follows them here";
 
@@ -81,6 +83,12 @@ section! {
         /// optimizer's state (ZeRO-1).
         sharded: bool = false => [
             harmless, noted(&[("fsdp zero_optimization zero_stage data_parallel_shard_degree", SHARDED)]),
+        ],
+        /// Whether ranks on GPUs keep the optimizer's state in page-locked memory of the host. Each update
+        /// brings it to the GPU part by part, and back.
+        state_on_host: bool = false => [
+            harmless, page("offload.md#the-state-of-the-optimizer"),
+            noted(&[("offload_optimizer cpu_offload optimizer_offload", ON_HOST)]),
         ],
         /// Groups of parameters that are trained in their own way.
         #[serde(skip_serializing_if = "Vec::is_empty")]

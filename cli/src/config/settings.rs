@@ -246,6 +246,12 @@ impl Config {
         }
     }
 
+    /// Whether there may be less on GPUs with [`state_on_host`](super::Optimizer::state_on_host).
+    pub(crate) fn may_leave_state(&self) -> bool {
+        let has_state = || !self.optimizer.made().states("", &[1]).is_empty();
+        !self.optimizer.state_on_host && self.pipeline.devices.has_gpu() && has_state()
+    }
+
     /// Whether each replica updates only its part of the weights: with a sharded optimizer, and with a
     /// server.
     pub fn divides_updates(&self) -> bool {

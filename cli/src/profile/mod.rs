@@ -71,6 +71,8 @@ pub struct Subject<L, O> {
     pub work: Option<Work>,
     /// How weights change.
     pub optimizer: O,
+    /// Whether ranks on GPUs keep its state on the host.
+    pub state_on_host: bool,
     /// What stages recompute: not [`Recompute::Full`], because what that takes follows from the costs.
     pub recompute: Recompute,
     /// How many threads a rank uses inside layers.
@@ -220,6 +222,7 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
         .data(subject.data)
         .loss(TimedLoss { loss: subject.loss, layer: last, log: log.clone() })
         .optimizer(TimedOptimizer { optimizer: subject.optimizer, log })
+        .state_on_host(subject.state_on_host)
         .threads_per_rank(subject.threads_per_rank)
         .pin(subject.pin)
         .launch()

@@ -251,15 +251,11 @@ fn servers_that_cannot_be_are_refused() {
     all_refused(&[
         (
             "[pipeline]\nwires = '8bit'\ndtype = 'bf16'",
-            &[
-                "my.toml:2: pipeline.wires: wires of 8 bits are for ranks on the CPU that compute in f32: take",
-            ],
+            &["my.toml:2: pipeline.wires: wires of 8 bits are for ranks on the CPU that compute in f32"],
         ),
         (
             "[pipeline]\nwires = '8bit'\ndevices = 'cuda'",
-            &[
-                "my.toml:2: pipeline.wires: wires of 8 bits are for ranks on the CPU that compute in f32: take",
-            ],
+            &["my.toml:2: pipeline.wires: wires of 8 bits are for ranks on the CPU that compute in f32"],
         ),
         ("[pipeline]\nwires = 'int8'", &["my.toml:2: ", "write \"8bit\""]),
         (

@@ -269,6 +269,27 @@ impl ModelCosts {
         Ok(Self { host, ..self })
     }
 
+    /// The same model with these bytes of each layer's optimizer state on the host. An update takes at least
+    /// as long as they need to the device, by [`ModelCosts::with_host`]; meanwhile they go back.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when there are not bytes for each layer, or when they are negative or not a number.
+    pub fn with_state_on_host(mut self, bytes: &[f64]) -> Result<Self> {
+        if bytes.len() != self.layers.len() {
+            return Err(Error::plan(format!(
+                "the state of {} layers is not that of the model's {}",
+                bytes.len(),
+                self.layers.len()
+            )));
+        }
+        check(bytes.iter().map(|bytes| ("state on the host", *bytes)), &CostOf::All)?;
+        for (layer, bytes) in self.layers.iter_mut().zip(bytes) {
+            let copied = self.host.per_byte * bytes / f64::from(self.measured.count);
+            layer.cost.update = layer.cost.update.max(copied);
+        }
+        Ok(self)
+    }
+
     /// The same costs under this schedule. If the schedule has whole backwards only, the two halves are
     /// scaled to the time of a whole one.
     #[must_use]

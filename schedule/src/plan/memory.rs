@@ -119,6 +119,9 @@ pub struct RankMemory {
     /// tensors, from which they are made there. Snapshots of a rank on the CPU are among its buffers.
     #[serde(default)]
     pub snapshots: f64,
+    /// The optimizer's tensors, if the rank is on a GPU and keeps them on the host.
+    #[serde(default)]
+    pub state_on_host: f64,
 }
 
 impl RankMemory {
@@ -129,7 +132,7 @@ impl RankMemory {
 
     /// What the rank has on the host, if it is on a GPU.
     pub fn on_host(&self) -> f64 {
-        self.offloaded + self.snapshots
+        self.offloaded + self.snapshots + self.state_on_host
     }
 }
 

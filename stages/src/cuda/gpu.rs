@@ -8,6 +8,7 @@ use std::rc::Rc;
 use crate::cuda::context::enter;
 use crate::cuda::memory::device::Memory;
 use crate::cuda::memory::offload::Offloads;
+use crate::cuda::memory::passage::Passage;
 use crate::cuda::products::blas::Blas;
 use crate::cuda::streams::Streams;
 use crate::device::{Device, Place};
@@ -20,6 +21,8 @@ pub(crate) struct Gpu {
     streams: Streams,
     /// Made when something is offloaded first.
     offloads: OnceCell<Offloads>,
+    /// Made when something of the host passes first.
+    passage: OnceCell<Passage>,
     /// Made at the first matrix product.
     blas: OnceCell<Blas>,
 }
@@ -50,6 +53,7 @@ impl Gpu {
         let gpu = Rc::new(Self {
             streams: Streams::open(index)?,
             offloads: OnceCell::new(),
+            passage: OnceCell::new(),
             blas: OnceCell::new(),
         });
         GPUS.with_borrow_mut(|gpus| gpus.insert(index, Rc::clone(&gpu)));
@@ -66,6 +70,18 @@ impl Gpu {
         }
         let made = Offloads::new()?;
         Ok(self.offloads.get_or_init(|| made))
+    }
+
+    /// Where numbers of the host pass. Made at the first call.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::error::OutOfMemory), and whatever the device reports.
+    pub(crate) fn passage(&self) -> Result<&Passage> {
+        if let Some(passage) = self.passage.get() {
+            return Ok(passage);
+        }
+        let made = Passage::new(&self.streams)?;
+        Ok(self.passage.get_or_init(|| made))
     }
 
     /// cuBLASLt. Made at the first call.

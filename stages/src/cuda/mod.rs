@@ -33,6 +33,7 @@ pub(crate) use gpu::{Gpu, check};
 pub(crate) use launch::Grid;
 pub use library::{FoundLibrary, Library, Version};
 pub(crate) use memory::device::Memory;
+pub use memory::passage::PASSAGE;
 pub(crate) use memory::pinned::Pinned;
 pub use pairs::{Pair, host_speed, pairs};
 pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};

@@ -49,6 +49,8 @@ pub(crate) enum Purpose {
     Stage,
     /// Activations that are on the host between forward and backward ([`Offloaded`](crate::Offloaded)).
     Offload,
+    /// The optimizer's state of a rank on a GPU, if it is on the host.
+    State,
 }
 
 fn free_of_all(left: Option<[u64; 2]>) -> String {
@@ -72,6 +74,10 @@ fn advice(purpose: Purpose) -> &'static str {
             "it is page-locked memory, for what pipeline.offload takes off the GPUs; with a smaller \
              pipeline.offload fewer passes are offloaded, and recomputation (pipeline.recompute) needs no \
              memory of the host"
+        }
+        Purpose::State => {
+            "it is page-locked memory, for what optimizer.state_on_host keeps off the GPUs; fewer bits need \
+             less of it (optimizer.state), and so does each of several replicas with optimizer.sharded"
         }
     }
 }

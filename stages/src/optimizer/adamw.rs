@@ -14,6 +14,7 @@ use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::state_format::{BLOCK, BLOCK_BYTES, StateFormat, StateTensor};
+use crate::parameter::weights::UpdateKernel;
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).
@@ -73,12 +74,13 @@ impl Optimizer for AdamW {
             let args = [scale, mean_step, square_keep, square_step, root_scale, epsilon].map(Into::into);
             let seeds = scalars.seeds.map(Into::into);
             let own = [scalars.shrink, scalars.step_size];
-            let (kernel, args) = match self.state {
+            let (name, args) = match self.state {
                 StateFormat::F32 => ("adamw", &args[..]),
                 StateFormat::Bf16 => ("adamw_bf16_state", &[&args[..], &seeds].concat()[..]),
                 StateFormat::Blocks => ("adamw_8bit_state", &args[..]),
             };
-            return weights.update(kernel, args, &[self.state; 2], own, together);
+            let states = &[self.state; 2];
+            return weights.update(UpdateKernel { name, args, states, own }, together);
         }
         fill_state(parameter, self);
         let (value, grad, [mean, square]) = parameter.owned_parts() else {

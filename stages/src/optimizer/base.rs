@@ -6,6 +6,7 @@ use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::state_format::{StateFormat, StateTensor};
+use crate::parameter::weights::UpdateKernel;
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
@@ -135,8 +136,8 @@ fn update_running_mean(
     together: &mut Together,
 ) -> Result<()> {
     if let Some(weights) = parameter.on_gpu_mut() {
-        let args = [(micro_batches as f32).into()];
-        return weights.update("running_mean", &args, &[], [share, 0.0], together);
+        let (name, args, states) = ("running_mean", &[(micro_batches as f32).into()], &[]);
+        return weights.update(UpdateKernel { name, args, states, own: [share, 0.0] }, together);
     }
     let (value, sum, _) = parameter.owned_parts();
     for (value, sum) in value.iter_mut().zip(sum) {

@@ -9,6 +9,7 @@ use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::state_format::{StateFormat, StateTensor};
+use crate::parameter::weights::UpdateKernel;
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"
@@ -50,9 +51,10 @@ impl Optimizer for Lion {
             learning_rate: learning_rate as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            let args = [scalars.scale, scalars.direction_step, scalars.mean_step].map(Into::into);
+            let args = &[scalars.scale, scalars.direction_step, scalars.mean_step].map(Into::into);
             let own = [scalars.shrink, scalars.learning_rate];
-            return weights.update("lion", &args, &[StateFormat::F32], own, together);
+            let states = &[StateFormat::F32];
+            return weights.update(UpdateKernel { name: "lion", args, states, own }, together);
         }
         fill_state(parameter, self);
         let (value, grad, [mean]) = parameter.owned_parts() else {

@@ -11,6 +11,7 @@ pub(crate) mod muon;
 pub(crate) mod registers;
 pub(crate) mod sgd;
 
+pub use crate::cuda::PASSAGE;
 pub use crate::parameter::state_format::{StateFormat, StateTensor};
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;

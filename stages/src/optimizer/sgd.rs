@@ -9,6 +9,7 @@ use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::state_format::{StateFormat, StateTensor};
+use crate::parameter::weights::UpdateKernel;
 
 /// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.
 ///
@@ -37,10 +38,10 @@ impl Optimizer for Sgd {
             learning_rate: (by.learning_rate * parameter.training().rate) as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            let args = [scalars.scale, scalars.momentum].map(Into::into);
+            let args = &[scalars.scale, scalars.momentum].map(Into::into);
             let own = [scalars.weight_decay, scalars.learning_rate];
             let states = &[StateFormat::F32][..usize::from(self.momentum != 0.0)];
-            return weights.update("sgd", &args, states, own, together);
+            return weights.update(UpdateKernel { name: "sgd", args, states, own }, together);
         }
         fill_state(parameter, self);
         let (value, grad, state) = parameter.owned_parts();

@@ -15,6 +15,7 @@ pub(crate) mod shared;
 pub(crate) mod short_sums;
 pub(crate) mod state;
 pub(crate) mod state_format;
+pub(crate) mod state_memory;
 pub(crate) mod weights;
 
 use std::ops::Range;
@@ -73,6 +74,8 @@ pub struct Parameter {
     /// last ones. [`Parameter::state_bytes`] says how many bytes there are. Empty before the first step.
     pub state: Vec<Numbers>,
     pub(crate) owned: Range<usize>,
+    /// Whether the optimizer's tensors stay on the host while the weights are on a GPU.
+    pub(crate) state_on_host: bool,
     /// The gradients of groups of rows, if there are several.
     pub(crate) of_rows: Vec<Numbers>,
     pub(crate) sums: Sums,
@@ -114,6 +117,7 @@ impl Parameter {
             grad: numbers(),
             state: Vec::new(),
             owned: 0..count,
+            state_on_host: false,
             of_rows: Vec::new(),
             sums: Sums::default(),
             on_gpu: None,
@@ -291,6 +295,7 @@ impl Parameter {
                 };
                 let mut weights = Weights::new(&gpu, place.dtype, from, self.trained(), grouping)?;
                 weights.own(self.owned.clone());
+                weights.keep_state(self.state_on_host);
                 Some(weights)
             }
         };
@@ -341,8 +346,9 @@ impl Parameter {
         let Some(weights) = self.on_gpu.as_ref().filter(|_| self.has(part)) else {
             return Ok(());
         };
-        if part == Part::State && self.state.len() != weights.state_words().count() {
-            self.state = weights.state_words().map(Numbers::zeros).collect();
+        let words = weights.state_words();
+        if part == Part::State && self.state.len() != words.len() {
+            self.state = words.into_iter().map(Numbers::zeros).collect();
         }
         let numbers = match part {
             Part::Value => std::slice::from_mut(&mut self.value),

@@ -7,6 +7,20 @@ use crate::parameter::state_format::StateTensor;
 use crate::tensor::numbers::Numbers;
 
 impl Parameter {
+    /// Says that the optimizer's tensors stay on the host, in page-locked memory, while the weights are on a
+    /// GPU. An update brings them to the GPU part by part, and back. It has the same bits. On the CPU this
+    /// changes nothing. It must be said before there is any state.
+    ///
+    /// # Panics
+    /// When there is state.
+    pub fn keep_state_on_host(&mut self) {
+        assert!(self.state.is_empty(), "{}: it has state already", self.name());
+        self.state_on_host = true;
+        if let Some(weights) = self.on_gpu_mut() {
+            weights.keep_state(true);
+        }
+    }
+
     /// Makes these tensors of the optimizer, all zeros, if it [updates](Parameter::is_optimized) the
     /// parameter.
     pub fn make_state(&mut self, tensors: &[StateTensor]) {

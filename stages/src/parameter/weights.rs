@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::cuda::batched_launch::{Entry, Used};
 use crate::cuda::launch::{Arg, args};
 use crate::cuda::{Added, Gpu, Memory, Pinned, Product, Ptr, Together};
@@ -13,6 +15,7 @@ use crate::parameter::description::{PIECE, Part};
 use crate::parameter::gradient_memory::GradientMemory;
 use crate::parameter::pieces::RowPieces;
 use crate::parameter::state_format::StateFormat;
+use crate::parameter::state_memory::StateMemory;
 use crate::quantised::Quantised;
 use crate::quantised::on_gpu::BlocksOnGpu;
 use crate::tensor::Tensor;
@@ -44,8 +47,9 @@ pub(crate) struct Weights {
     grad: GradientMemory,
     /// The gradients of groups of rows, if there are several.
     of_rows: Vec<Memory>,
-    /// For the numbers that are owned. Each has whole words of 32 bits.
-    state: Vec<StateMemory>,
+    state: StateMemory,
+    /// Whether the state is on the host.
+    state_on_host: bool,
     owned: Range<usize>,
     copy: Option<Memory>,
     blocks: Option<Arc<BlocksOnGpu>>,
@@ -63,11 +67,16 @@ pub(crate) struct WeightMemory {
     blocks: Option<Arc<BlocksOnGpu>>,
 }
 
-/// One of the optimizer's tensors.
-#[derive(Debug)]
-struct StateMemory {
-    memory: Memory,
-    words: usize,
+/// An optimizer's kernel for a parameter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpdateKernel<'a> {
+    pub(crate) name: &'static str,
+    /// Arguments that are equal for many parameters.
+    pub(crate) args: &'a [Arg],
+    /// The formats of the tensors that it keeps.
+    pub(crate) states: &'a [StateFormat],
+    /// Two numbers for this parameter.
+    pub(crate) own: [f32; 2],
 }
 
 /// Weights that are copied to a GPU.
@@ -146,7 +155,8 @@ impl Weights {
                 .filter(|_| trained > 0)
                 .map(|_| gpu.lasting_memory_of(grad_bytes))
                 .collect::<Result<_>>()?,
-            state: Vec::new(),
+            state: StateMemory::default(),
+            state_on_host: false,
             owned: 0..trained,
             copy,
             blocks: None,
@@ -213,7 +223,7 @@ impl Weights {
     /// Has the weights of another parameter of this GPU from now on, in its memory, and no state.
     pub(crate) fn share(&mut self, leader: WeightMemory) {
         (self.value, self.copy, self.blocks) = (leader.value, leader.copy, leader.blocks);
-        self.state = Vec::new();
+        self.state = StateMemory::default();
     }
 
     /// The memory of the weights.
@@ -225,6 +235,11 @@ impl Weights {
     /// As [`Parameter::own`].
     pub(crate) fn own(&mut self, numbers: Range<usize>) {
         self.owned = numbers;
+    }
+
+    /// Says whether the state, which there is not yet, is on the host.
+    pub(crate) fn keep_state(&mut self, on_host: bool) {
+        self.state_on_host = on_host;
     }
 
     /// The gradient, `f32`, for work on the compute stream.
@@ -291,14 +306,7 @@ impl Weights {
 
     /// Makes a tensor of the optimizer for each number of words, all zeros.
     fn make_state(&mut self, words: impl Iterator<Item = usize>) -> Result<()> {
-        let gpu = self.gpu()?;
-        let zeros = |words| {
-            let bytes = words * size_of::<f32>();
-            let memory = gpu.lasting_memory_of(bytes)?;
-            gpu.clear(memory.at(), bytes)?;
-            Ok(StateMemory { memory, words })
-        };
-        self.state = words.map(zeros).collect::<Result<_>>()?;
+        self.state = StateMemory::new(&*self.gpu()?, self.state_on_host, words)?;
         Ok(())
     }
 
@@ -355,44 +363,61 @@ impl Weights {
         gpu.add(DType::F32, sum, sum, more, self.trained)
     }
 
-    /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the
-    /// weights that are owned here, and keeps tensors in the formats of `states`. `own` are two numbers for
-    /// this parameter.
-    pub(crate) fn update(
-        &mut self,
-        kernel: &'static str,
-        args: &[Arg],
-        states: &[StateFormat],
-        own: [f32; 2],
-        together: &mut Together,
-    ) -> Result<()> {
-        if self.state.len() != states.len() {
-            let count = self.owned.len();
+    /// Queues an optimizer's kernel, together with other parameters of the same arguments. It updates the
+    /// weights that are owned here. If the state is on the host, it is queued for one part after the other,
+    /// without waiting for other parameters.
+    pub(crate) fn update(&mut self, kernel: UpdateKernel<'_>, together: &mut Together) -> Result<()> {
+        let UpdateKernel { states, .. } = kernel;
+        let count = self.owned.len();
+        if self.state_words().len() != states.len() {
             self.make_state(states.iter().map(|format| format.words(count)))?;
         }
-        let (start, count) = (self.owned.start, self.owned.len());
+        let gpu = self.gpu()?;
+        match &self.state {
+            StateMemory::OnDevice(tensors) => {
+                let at = |index: usize| tensors.get(index).map_or(Ptr::NONE, |tensor| tensor.memory.at());
+                let used = tensors.iter().map(|tensor| Used::from(&tensor.memory));
+                self.queue(&gpu, kernel, 0..count, [at(0), at(1)], used, together)
+            }
+            StateMemory::OnHost(state) => state.pass(&gpu, states, count, |part, at| {
+                self.queue(&gpu, kernel, part, at, None, together)?;
+                together.launch()
+            }),
+        }
+    }
+
+    /// Queues an optimizer's kernel for some of the numbers that are owned. Its state for them is at these
+    /// addresses, and in memory that the launch uses.
+    fn queue(
+        &self,
+        gpu: &Gpu,
+        kernel: UpdateKernel<'_>,
+        part: Range<usize>,
+        [first, second]: [Ptr; 2],
+        used: impl IntoIterator<Item = Used>,
+        together: &mut Together,
+    ) -> Result<()> {
+        let start = self.owned.start + part.start;
         let grad = self.grad.settled()?;
         let full = |memory: &Memory| memory.at().offset(size_of::<f32>() * start).0;
         let half = |memory: &Memory| memory.at().offset(DType::Bf16.bytes() * start).0;
-        let state =
-            |index| self.state.get(index).map_or(Ptr::NONE, |state: &StateMemory| state.memory.at()).0;
         let words = [
             full(self.value_memory()),
             full(grad),
-            state(0),
-            state(1),
+            first.0,
+            second.0,
             self.copy.as_ref().map_or(Ptr::NONE.0, half),
-            count as u64,
-            bytemuck::cast(own),
+            part.len() as u64,
+            bytemuck::cast(kernel.own),
         ];
-        let memory = [self.value_memory(), grad].into_iter().chain(&self.copy);
+        let memory = [self.value_memory(), grad].into_iter().chain(&self.copy).map(Used::from);
         let entry = Entry {
             words: &words,
             of: grad.at(),
-            blocks: blocks(count),
-            memory: memory.chain(self.state.iter().map(|state| &state.memory)).map(Used::from).collect(),
+            blocks: blocks(part.len()),
+            memory: memory.chain(used).collect(),
         };
-        together.add(&*self.gpu()?, (kernel, THREADS), args, entry)
+        together.add(gpu, (kernel.name, THREADS), kernel.args, entry)
     }
 
     /// Queues the sums of the squares of the gradient, together with other parameters: one for each piece, or
@@ -462,27 +487,26 @@ impl Weights {
             Part::Gradient => return gpu.upload_to(self.grad()?, bytemuck::cast_slice(&numbers[0])),
             Part::State => {}
         }
-        if self.state.len() != numbers.len() {
+        if self.state_words().len() != numbers.len() {
             self.make_state(numbers.iter().map(|numbers| numbers.len()))?;
         }
-        let mut pairs = self.state.iter().zip(numbers);
-        pairs.try_for_each(|(state, numbers)| gpu.upload_to(state.memory.at(), bytemuck::cast_slice(numbers)))
+        self.state.store(&gpu, numbers)
     }
 
     /// Copies numbers to the host, unless it has them. Waits for all work queued before.
     pub(crate) fn fetch(&self, part: Part, numbers: &mut [Numbers]) -> Result<()> {
         let gpu = self.gpu()?;
-        let memories = match part {
-            Part::Value => self.value.iter().collect(),
-            Part::Gradient => vec![self.grad.settled()?],
-            Part::State => self.state.iter().map(|state| &state.memory).collect::<Vec<_>>(),
+        let memory = match part {
+            Part::Value => self.value.as_ref(),
+            Part::Gradient => Some(self.grad.settled()?),
+            Part::State => return self.state.fetch(&gpu, numbers),
         };
-        let mut pairs = memories.into_iter().zip(numbers);
+        let mut pairs = memory.into_iter().zip(numbers);
         pairs.try_for_each(|(memory, numbers)| gpu.download(memory.at(), bytemuck::cast_slice_mut(numbers)))
     }
 
     /// How many words each of the optimizer's tensors has.
-    pub(crate) fn state_words(&self) -> impl Iterator<Item = usize> {
-        self.state.iter().map(|state| state.words)
+    pub(crate) fn state_words(&self) -> SmallVec<[usize; 2]> {
+        self.state.words()
     }
 }

@@ -16,6 +16,7 @@ mod convolution;
 mod experts;
 mod frozen;
 mod hopper;
+mod host_state;
 mod onto;
 mod preferences;
 mod quantised;

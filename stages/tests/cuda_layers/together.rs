@@ -10,7 +10,7 @@ const COUNTS: [usize; 9] = [0, 1, 3, 4, 5, 1023, 1024, 1025, Parameter::PIECE + 
 
 /// `many` parameters of all these counts: matrices and vectors, some trained in their own way, some running
 /// means, some frozen.
-fn parameters(many: usize) -> Vec<Parameter> {
+pub(crate) fn parameters(many: usize) -> Vec<Parameter> {
     let make = |index: usize| {
         let (name, count) = (format!("p{index}"), COUNTS[index % COUNTS.len()]);
         let dims = &[1, count][index % 2..];
@@ -31,13 +31,13 @@ fn parameters(many: usize) -> Vec<Parameter> {
     (0..many).map(make).collect()
 }
 
-fn move_to(parameters: &mut [Parameter], place: Place) {
+pub(crate) fn move_to(parameters: &mut [Parameter], place: Place) {
     for parameter in parameters {
         parameter.move_to(place).unwrap();
     }
 }
 
-fn of_step(step: u64) -> Update {
+pub(crate) fn of_step(step: u64) -> Update {
     Update { step, learning_rate: 0.1, scale: 0.5, micro_batches: 3 }
 }
 

@@ -75,6 +75,7 @@ struct Memory {
     /// What is on the host, and not among all.
     offloaded: f64,
     snapshots: f64,
+    state_on_host: f64,
 }
 
 /// The plan as one line of JSON.
@@ -139,6 +140,7 @@ fn memory(training: &Training) -> Vec<Memory> {
             all: rank.total(),
             offloaded: rank.offloaded,
             snapshots: rank.snapshots,
+            state_on_host: rank.state_on_host,
         })
         .collect()
 }

@@ -167,8 +167,14 @@ impl Grid {
             let devices = base.pipeline.devices.shared_by((replicas * ranks * shards) as usize);
             for mut config in with_replicas(config, replicas, self.search.is_limited(), &maps) {
                 config.pipeline.devices = devices.clone();
+                let before = self.found.len();
                 let limit = self.search.memory(&config, ranks)?;
                 self.add_all(&config, ranks, &measured, limit)?;
+                if self.found.len() == before && config.may_leave_state() {
+                    config.optimizer.state_on_host = true;
+                    let limit = self.search.memory(&config, ranks)?;
+                    self.add_all(&config, ranks, &measured, limit)?;
+                }
             }
         }
         Ok(())

@@ -32,7 +32,8 @@ const SHOWN: usize = 10;
 /// First measures what the model's layers cost, for every number of ranks and every size of a micro-batch
 /// that divides the batch. Then predicts a step for every number of replicas, schedule, number of stages and
 /// number of micro-batches; with several replicas also with a sharded optimizer, on several hosts also with
-/// both values of launch.map, and with a limit of memory also with recomputation. Then runs the best few for
+/// both values of launch.map, and with a limit of memory also with recomputation. Where nothing else fits a
+/// GPU, the optimizer's state is on the host. Then runs the best few for
 /// some steps. Settings with more threads than this machine has cores share them: their steps are predicted
 /// no shorter than all of the work on these cores.
 ///
@@ -292,16 +293,18 @@ fn table(grid: &Grid) -> String {
     let shards = if grid.found.iter().any(|found| found.shards() > 1) { "  shards" } else { "" };
     let offloads = |found: &Found| found.config.pipeline.offload.is_some();
     let offload = if grid.found.iter().any(offloads) { "  offload" } else { "" };
+    let keeps = |found: &Found| found.config.optimizer.state_on_host;
+    let state = if grid.found.iter().any(keeps) { "  state on host" } else { "" };
     let mut text = format!(
         "     replicas  ranks{shards}  schedule          chunks  micro-batches  rows  recompute  \
-         sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
-         {unit}/s\n"
+         sharded{offload}{state}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  \
+         measured s  {unit}/s\n"
     );
     let rows = (1..).zip(&grid.found);
     let rows: Vec<(usize, &Found)> =
         rows.filter(|(place, found)| *place <= SHOWN || found.measured.is_some()).collect();
     for (place, found) in &rows {
-        let columns = [shards, offload, map, dtype].map(|title| !title.is_empty());
+        let columns = [shards, offload, state, map, dtype].map(|title| !title.is_empty());
         text += &line(*place, found, unit.len() + 2, columns);
     }
     if grid.found.len() > rows.len() {
@@ -316,13 +319,13 @@ fn table(grid: &Grid) -> String {
     text
 }
 
-/// A row of the table, with columns for shards, for offload, for the map and for the number type where they
-/// are wanted.
+/// A row of the table, with columns for shards, for offload, for state on the host, for the map and for the
+/// number type where they are wanted.
 fn line(
     place: usize,
     found: &Found,
     wide: usize,
-    [has_shards, has_offload, has_map, has_dtype]: [bool; 4],
+    [has_shards, has_offload, has_state, has_map, has_dtype]: [bool; 5],
 ) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
     let measured = found
@@ -337,6 +340,10 @@ fn line(
         true => format!("  {:>7}", yes_or_no(found.config.pipeline.offload.is_some())),
         false => String::new(),
     };
+    let state = match has_state {
+        true => format!("  {:>13}", yes_or_no(found.config.optimizer.state_on_host)),
+        false => String::new(),
+    };
     let map = match (has_map, found.config.launch.map) {
         (false, _) => "",
         (true, Map::Pipeline) => "  pipeline",
@@ -349,7 +356,7 @@ fn line(
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
         "{place:>3}. {:>8}  {:>5}{shards}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
-         {:>7}{offload}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
+         {:>7}{offload}{state}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,
         setting.schedule,

@@ -93,8 +93,11 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
         chosen.push("offload");
     }
     edit_section(&mut given, &mut wanted, "pipeline", &chosen)?;
-    let of_optimizer =
-        [("sharded", found.optimizer.sharded), ("state", found.optimizer.state != StateFormat::default())];
+    let of_optimizer = [
+        ("sharded", found.optimizer.sharded),
+        ("state", found.optimizer.state != StateFormat::default()),
+        ("state_on_host", found.optimizer.state_on_host),
+    ];
     let chosen: Vec<&str> = of_optimizer.iter().filter(|(_, is)| *is).map(|(key, _)| *key).collect();
     if !chosen.is_empty() {
         edit_section(&mut given, &mut wanted, "optimizer", &chosen)?;

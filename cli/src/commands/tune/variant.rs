@@ -134,6 +134,9 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
     if let Some(most) = config.pipeline.offload {
         text += &format!(", offload {most}");
     }
+    if config.optimizer.state_on_host {
+        text += ", state on the host";
+    }
     text += in_bf16(config);
     if config.pipeline.shards > 1 {
         text += &format!(", shards {}", config.pipeline.shards);

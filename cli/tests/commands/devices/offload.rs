@@ -1,4 +1,4 @@
-//! Offload in `plan` and `tune`.
+//! What ranks on GPUs have on the host, in `plan` and `tune`.
 
 use super::*;
 
@@ -68,4 +68,61 @@ fn tune_offloads_where_copies_are_hidden_and_recomputes_where_they_are_slow() {
     let fast = chosen(&machine, costs.clone(), 1e6);
     assert!(fast.contains(", offload 100.00 GiB") && !fast.contains("recompute"), "{fast}");
     has(&chosen(&machine, costs, 1e9), &[", recompute full"]);
+}
+
+#[test]
+fn tune_leaves_state_on_the_host_only_if_nothing_else_fits() {
+    let machine = Machine::new();
+    machine.write_config();
+    let sizes = set(&["model.dim=1024", "model.heads=8", "model.layers=2"]);
+    let tune = [&["tune", "my.toml", "--device", "h100", "--dtype", "bf16"][..], &sizes].concat();
+    let with = |memory: &str| {
+        machine.run(&[&tune[..], &["--device-memory", memory, "--out", "tuned.toml"]].concat())
+    };
+    let said = with("1KB").refused();
+    let told = said.split_once("the least that was found is ").expect("it says so").1;
+    let (least, setting) = told.split_once(" (").expect("its setting");
+    let least = least.replace(' ', "");
+    has(setting, &[", state on the host"]);
+    let said = with(&least).done().stdout();
+    has(&said, &["  state on host  ", ", state on the host", "; written to tuned.toml"]);
+    has(&machine.text("tuned.toml"), &["state_on_host = true"]);
+    fs::remove_file(machine.path("tuned.toml")).unwrap();
+    let said = with("80GB").done().stdout();
+    assert!(!said.contains("on host") && !said.contains("on the host"), "{said}");
+    assert!(!machine.text("tuned.toml").contains("state_on_host = true"));
+    // Without momentum there is no state.
+    let plain = set(&["optimizer.kind=sgd", "optimizer.momentum=0"]);
+    let said = machine.run(&[&tune[..], &["--device-memory", "1KB"], &plain].concat()).refused();
+    assert!(!said.contains("on the host"), "{said}");
+}
+
+/// Costs of updates with the copies of state are for such a config alone. To others they are added.
+#[test]
+fn costs_say_whether_they_were_measured_with_state_on_the_host() {
+    let Some(machine) = emulated() else { return };
+    let on_gpu = set(&["pipeline.devices=cuda:0"]);
+    let with = set(&["pipeline.devices=cuda:0", "optimizer.state_on_host=true"]);
+    let plan = |sets: &[&str]| {
+        let args = ["plan", "my.toml", "--set", "pipeline.costs=costs.json", "--format", "json"];
+        machine.run(&[&args[..], sets].concat())
+    };
+    let step = |sets: &[&str]| -> f64 {
+        let plan: Value = serde_json::from_str(&plan(sets).done().stdout()).unwrap();
+        plan["step_with_barrier"].as_f64().unwrap()
+    };
+    machine.run(&[&["profile", "my.toml"][..], &on_gpu].concat()).done();
+    let mut costs: Value = serde_json::from_str(&machine.text("costs.json")).unwrap();
+    assert!(!machine.text("costs.json").contains("state_on_host"));
+    // So slow that the copies show beside what was measured.
+    costs["host"] = 1e-3.into();
+    machine.write("costs.json", costs.to_string());
+    assert!(step(&with) > step(&on_gpu) + 1.0, "{} {}", step(&with), step(&on_gpu));
+    fs::remove_file(machine.path("costs.json")).unwrap();
+    machine.run(&[&["profile", "my.toml"][..], &with].concat()).done();
+    let mut costs: Value = serde_json::from_str(&machine.text("costs.json")).unwrap();
+    costs["host"] = 1e-3.into();
+    machine.write("costs.json", costs.to_string());
+    assert!(step(&with) < 1.0, "they are not added again");
+    has(&plan(&on_gpu).refused(), &["measured for other settings (optimizer.state_on_host"]);
 }

@@ -66,6 +66,15 @@ API double pw_slowdown(int device) {
     return MULTIPROCESSORS / std::max(1.0, MULTIPROCESSORS - devices()[device]->held);
 }
 
+// For tests: the bytes of page-locked memory that are in use.
+API uint64_t pw_page_locked() {
+    Lock lock(machine());
+    uint64_t bytes = 0;
+    for (auto &[start, allocation] : allocations())
+        if (allocation->live && !allocation->device) bytes += allocation->bytes;
+    return bytes;
+}
+
 // For tests: what a program has not given back, or nothing.
 API void pw_left(char *into, size_t bytes) {
     Lock lock(machine());

@@ -5,4 +5,5 @@ pub(crate) mod block_cache;
 pub(crate) mod copies;
 pub(crate) mod device;
 pub(crate) mod offload;
+pub(crate) mod passage;
 pub(crate) mod pinned;

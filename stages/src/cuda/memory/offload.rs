@@ -1,4 +1,5 @@
-//! What a GPU needs to keep activations in host memory: see `Offloaded`.
+//! What a GPU needs to keep activations in host memory: see `Offloaded`. State of the optimizer that is there
+//! takes the same streams.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
