@@ -14,6 +14,7 @@ use super::chunk::Chunk;
 use super::meter::Meter;
 use super::parameters::Built;
 use super::plan::{Plan, Seat};
+use super::private::Clipping;
 use super::strategy::{ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
 use crate::error::{LaunchError, Result};
@@ -55,6 +56,7 @@ impl<S: Stage> Worker<S> {
             first_trained: StageId(0),
             blocks: Vec::new(),
             agreement: Agreement::default(),
+            clipping: Clipping::default(),
             together: Together::default(),
             meter: Meter::new(seat.progress, shard_waits),
         };
@@ -123,6 +125,10 @@ impl<S: Stage> Worker<S> {
             let shard = Shard { index: self.at.shard, of: self.plan.shards() };
             let stage = build_stage(builder, place, shard, self.team.as_ref(), self.borders.as_ref());
             let stage = stage.and_then(|stage| with_possible_state(stage, &*self.plan.optimizer));
+            let stage = match self.plan.privacy {
+                Some(_) => stage.and_then(without_running_means),
+                None => stage,
+            };
             let stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 at: self.name(),
@@ -237,6 +243,20 @@ fn with_possible_state<S: Stage>(mut stage: S, optimizer: &dyn Optimizer) -> pip
             }
         })?;
     }
+    Ok(stage)
+}
+
+/// The stage, unless training changes something of it that is neither clipped nor noisy.
+fn without_running_means<S: Stage>(mut stage: S) -> pipewright_stages::Result<S> {
+    stage.try_visit_parameters(&mut |parameter| {
+        if parameter.is_frozen() || parameter.running_share().is_none() {
+            return Ok(());
+        }
+        let error = "it is a running mean of what the layer sees, as batch norm has: it is neither clipped \
+                     nor noisy, so the training would not be private; take layers without running means, \
+                     or leave out `.privacy(...)` (`privacy.clip`)";
+        Err(pipewright_stages::Error::other(error).at(parameter.name()))
+    })?;
     Ok(stage)
 }
 

@@ -13,6 +13,7 @@ use crate::fabric::Transport;
 use crate::groups::GradientGroups;
 use crate::id::StageId;
 use crate::mesh::{Axis, Mesh};
+use crate::privacy::Privacy;
 use crate::schedule::{Placement, Schedule};
 
 /// What all ranks of a run share. It follows from the spec, and does not change while the run lasts.
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) optimizer: Arc<dyn Optimizer>,
     /// The largest global gradient norm. A larger gradient is scaled down to it.
     pub(crate) clip: Option<f64>,
+    /// How the gradients of micro-batches are clipped, and the noise that is added, if they are.
+    pub(crate) privacy: Option<Privacy>,
     /// Whether each replica updates only its part of the weights.
     pub(crate) sharded: bool,
     /// How many steps' updates the weights of a step may lack. 0 if there is one replica.

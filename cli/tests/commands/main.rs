@@ -29,6 +29,7 @@ mod planned;
 mod plans;
 mod ports;
 mod preferences;
+mod privacy;
 mod refusals;
 mod replan;
 mod replicas;
