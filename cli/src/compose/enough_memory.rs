@@ -223,8 +223,9 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
         ),
         _ if config.is_private() && needed.waiting > needed.weights => (
             "pipeline.micro_batches",
-            "lower it, since the gradient of each micro-batch is kept until the end of a step (privacy.clip); \
-             or train fewer parameters, as adapters (lora.rank), or spread replicas over more machines",
+            "lower it, since the gradient of each micro-batch is kept until the end of a step \
+             (privacy.clip); or train fewer parameters, as adapters (lora.rank), or spread replicas over \
+             more machines",
         ),
         _ if fits_without(needed.waiting) => (
             "pipeline.gradient_groups",

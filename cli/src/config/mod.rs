@@ -40,6 +40,7 @@ pub use memory::Memory;
 pub use model::{Base, Model, ModelKind, RopeScalingKind};
 pub use optimizer::{Group, LearningRateSchedule, Lora, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
+pub use secret_file::checkpoint_key;
 pub use sections::{
     Checkpoint, FabricKind, Launch, Metrics, Objective, Pipeline, Privacy, ReferenceBy, ReplanBy, SyncKind,
     Train,

@@ -5,7 +5,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::Config;
+use super::parse::environment;
+use super::variables::text;
 use crate::error::{Error, Result};
+use pipewright::checkpoint::Key;
 use pipewright::error::Problem;
 use pipewright::fabric::Secret;
 use pipewright::system;
@@ -24,6 +27,24 @@ impl Config {
         Secret::of(&format!("{KEY}: `{}`", path.display()), &text)?;
         Ok(Some(text))
     }
+}
+
+/// The key of checkpoints in the file that `checkpoint.key_file` names, or else in the environment. `None` if
+/// neither is set.
+///
+/// # Errors
+/// As for [`Config::noise_secret`]; also when the text is no key.
+pub fn checkpoint_key(file: Option<&Path>) -> Result<Option<Key>> {
+    const KEY: &str = "checkpoint.key_file";
+    const VARIABLE: &str = "PIPEWRIGHT_KEY";
+    let environment = environment();
+    let named = text(&environment, "PIPEWRIGHT_CHECKPOINT__KEY_FILE").map(Path::new);
+    let key = match (named.or(file), text(&environment, VARIABLE)) {
+        (Some(path), _) => Key::parse(&format!("{KEY}: `{}`", path.display()), &read(KEY, path)?)?,
+        (None, Some(text)) => Key::parse(VARIABLE, text)?,
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(key))
 }
 
 /// The text of the file that this key names. Nobody but its owner may read it.

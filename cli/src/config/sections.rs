@@ -271,6 +271,12 @@ section! {
         /// Where each checkpoint is copied to, while steps run: `"s3://BUCKET/PATH"`, `"gs://BUCKET/PATH"`,
         /// `"az://CONTAINER/PATH"`, or a folder. The cloud needs the feature `cloud`.
         copy_to: Option<String> = None => [harmless, page("object-stores.md"), unset("no copies")],
+        /// The file with the key with which checkpoints are encrypted, the same for all processes; nobody but
+        /// its owner may read it. `openssl rand -hex 32` makes a key.
+        key_file: Option<PathBuf> = None => [
+            local, page("privacy.md#encrypted-checkpoints"),
+            unset("what `PIPEWRIGHT_KEY` says; else they are not encrypted"),
+        ],
         /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
         /// memory for copies is not needed.
         beside: bool = true => [harmless, page("checkpoints-written.md#written-while-the-next-steps-run")],

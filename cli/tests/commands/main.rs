@@ -14,6 +14,7 @@ mod adapters;
 mod devices;
 mod documents;
 mod dtypes;
+mod encrypted;
 mod evaluate;
 mod forms;
 mod gpus;

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use super::Failure;
 use super::bars::{FetchingBar, WorkBars, show_reference};
 use super::cuda_env;
+use super::key;
 use super::memory;
 use super::processes::{self, Role};
 use super::stalls::ShowsStalls;
@@ -410,6 +411,8 @@ fn newest_copy(place: &str) -> Result<Stored> {
 /// several processes, the first one claims it once it is connected to the others.
 fn choose(args: &Args, role: Role) -> Result<Chosen> {
     let (given, place) = args.config_and_copies()?;
+    // The config of a copy is encrypted too.
+    key::enter_for(args.run_dir.as_deref().unwrap_or(Path::new("")))?;
     let copy = place.map(newest_copy).transpose()?;
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => folder.clone(),
@@ -431,6 +434,10 @@ fn choose(args: &Args, role: Role) -> Result<Chosen> {
             (Some(config).filter(|_| !args.resumes()), folder)
         }
     };
+    match &config {
+        Some(config) => key::enter(config)?,
+        None => key::enter_for(&folder)?,
+    }
     let resume = if args.resumes() { Resume::Always } else { Resume::Never };
     let (mut run, dir) = (Run::new(&folder).resume(resume), RunDir::at(folder));
     if role == Role::Alone {
@@ -447,6 +454,7 @@ fn choose(args: &Args, role: Role) -> Result<Chosen> {
             _ => config,
         },
     };
+    key::enter(&config)?;
     Ok(Chosen { config, run, dir, copy })
 }
 
