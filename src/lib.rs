@@ -46,6 +46,7 @@
 //! | draw a step, planned or measured | [`draw`] |
 //! | copy checkpoints to an object store | [`store::Store`], [`run::Run::copy_to`] |
 //! | read a checkpoint without a pipeline | [`checkpoint::Checkpoint`] |
+//! | train with differential privacy | [`privacy`] |
 //! | train in several processes | [`fabric::World`] |
 //! | connect processes by another network | [`fabric::line`] |
 //! | handle an error by its kind | [`Error`], [`error`] |
@@ -71,6 +72,7 @@ mod interrupt;
 pub mod mesh;
 pub mod pipeline;
 pub mod pretrained;
+pub mod privacy;
 pub mod run;
 pub mod situation;
 pub mod store;

@@ -14,6 +14,7 @@ pages! {
     how_to: "../../book/src/how-to.md",
     first_run: "../../book/src/first-run.md",
     watching: "../../book/src/watching.md",
+    privacy: "../../book/src/privacy.md",
     launch: "../../book/src/launch.md",
     launch_threads: "../../book/src/launch-threads.md",
     layers: "../../book/src/layers.md",

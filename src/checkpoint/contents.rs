@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
 use super::damage::{compare, damaged};
+use super::encrypted::{self, Cipher};
+use super::key::Key;
 use super::layout::TensorInfo;
 use super::state::FileChecksums;
 use crate::checksum::{Checksum, ChecksumBuilder};
@@ -22,6 +24,8 @@ const BLOCK: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Contents {
     path: PathBuf,
+    /// If it is encrypted.
+    cipher: Option<Cipher>,
     tensors: BTreeMap<String, Entry>,
     /// The checksums of tensors whose numbers are not in the file.
     elsewhere: BTreeMap<String, Checksum>,
@@ -31,8 +35,10 @@ pub(super) struct Contents {
 struct Entry {
     dims: Vec<usize>,
     dtype: Dtype,
-    /// In bytes from the start of the file.
+    /// In bytes from the start of the plain file.
     offset: u64,
+    /// In bytes from the start of the file, which may be encrypted.
+    at: u64,
     /// `None` in a checkpoint of format 1.
     checksum: Option<Checksum>,
 }
@@ -49,7 +55,7 @@ impl Contents {
     pub(super) fn open(path: PathBuf, sums: Option<&FileChecksums>, formats: &[Dtype]) -> Result<Self> {
         let mut file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
-        let header = read_header(&mut file, &path, size)?;
+        let (header, cipher) = read_header(&mut file, &path, size)?;
         if let Some(sums) = sums {
             compare(&path, "the header", Checksum::of(&header), sums.header)?;
         }
@@ -57,7 +63,7 @@ impl Contents {
             serde_json::from_slice(&header[8..]).map_err(|error| damaged(&path, error))?;
         let start = header.len() as u64;
         let whole = start + metadata.data_len() as u64;
-        if size != whole {
+        if cipher.is_none() && size != whole {
             return Err(truncated(&path, size, whole));
         }
         let mut tensors = BTreeMap::new();
@@ -71,6 +77,7 @@ impl Contents {
                 dims: info.shape.clone(),
                 dtype: info.dtype,
                 offset: start + info.data_offsets.0 as u64,
+                at: start + info.data_offsets.0 as u64,
                 checksum: sums.and_then(|sums| sums.tensors.get(&name).copied()),
             };
             tensors.insert(name, entry);
@@ -78,9 +85,25 @@ impl Contents {
         let named = sums.iter().flat_map(|sums| &sums.tensors);
         let elsewhere = named.filter(|(name, _)| !tensors.contains_key(*name));
         let elsewhere = elsewhere.map(|(name, sum)| (name.clone(), *sum)).collect();
-        let contents = Self { path, tensors, elsewhere };
+        let mut contents = Self { path, cipher, tensors, elsewhere };
         contents.check_offsets(start)?;
+        contents.place_encrypted(start, size)?;
         Ok(contents)
+    }
+
+    /// Finds out where the tensors of an encrypted file lie, and checks its length.
+    fn place_encrypted(&mut self, start: u64, size: u64) -> Result<()> {
+        if self.cipher.is_none() {
+            return Ok(());
+        }
+        let mut entries: Vec<&mut Entry> = self.tensors.values_mut().collect();
+        entries.sort_by_key(|entry| (entry.offset, entry.bytes()));
+        let parts = entries.iter().map(|entry| (entry.offset, entry.bytes()));
+        let all: u64 = parts.clone().map(|(_, bytes)| encrypted::length(bytes)).sum();
+        let places = encrypted::places(start, parts);
+        entries.into_iter().for_each(|entry| entry.at = places[&entry.offset]);
+        let whole = encrypted::START + encrypted::length(start) + all;
+        if size == whole { Ok(()) } else { Err(truncated(&self.path, size, whole)) }
     }
 
     /// Refuses tensors that overlap or leave gaps.
@@ -182,13 +205,35 @@ impl Contents {
     /// Reads a tensor's bytes and compares them with its checksum.
     pub(super) fn read_bytes(&self, file: &mut File, tensor: &str, bytes: &mut [u8]) -> Result<()> {
         let entry = &self.tensors[tensor];
-        file.seek(SeekFrom::Start(entry.offset))
-            .and_then(|_| file.read_exact(bytes))
-            .map_err(Error::io("read", &self.path))?;
+        encrypted::stand(file, &self.path, entry.at)?;
+        match &self.cipher {
+            None => file.read_exact(bytes).map_err(Error::io("read", &self.path))?,
+            Some(cipher) => {
+                let (part, mut rest) = ((entry.offset, entry.bytes()), &mut *bytes);
+                cipher.read(file, part, &format!("`{tensor}`"), |block| {
+                    let (to, after) = std::mem::take(&mut rest).split_at_mut(block.len());
+                    to.copy_from_slice(block);
+                    rest = after;
+                })?;
+            }
+        }
         match entry.checksum {
             Some(expected) => compare(&self.path, &format!("`{tensor}`"), Checksum::of(bytes), expected),
             None => Ok(()),
         }
+    }
+
+    /// The checksum of a tensor's bytes.
+    fn sum(&self, file: &mut File, tensor: &str, block: &mut [u8]) -> Result<Checksum> {
+        let entry = &self.tensors[tensor];
+        encrypted::stand(file, &self.path, entry.at)?;
+        let Some(cipher) = &self.cipher else {
+            return sum(file, entry.bytes(), block).map_err(Error::io("read", &self.path));
+        };
+        let mut checksum = ChecksumBuilder::new();
+        let part = (entry.offset, entry.bytes());
+        cipher.read(file, part, &format!("`{tensor}`"), |block| checksum.add(block))?;
+        Ok(checksum.checksum())
     }
 
     /// Reads all tensors and compares each with its checksum. Returns their count and their bytes.
@@ -206,8 +251,8 @@ impl Contents {
         let mut block = vec![0; BLOCK];
         let (mut count, mut bytes) = (0, 0);
         for tensor in tensors {
+            let found = self.sum(&mut file, tensor.as_ref(), &mut block)?;
             let entry = &self.tensors[tensor.as_ref()];
-            let found = sum(&mut file, entry, &mut block).map_err(Error::io("read", &self.path))?;
             if let Some(expected) = entry.checksum {
                 let part = format!("`{}`", tensor.as_ref());
                 compare(&self.path, &part, found, expected)?;
@@ -219,11 +264,10 @@ impl Contents {
     }
 }
 
-/// The checksum of a tensor's bytes, read block by block.
-fn sum(file: &mut File, entry: &Entry, block: &mut [u8]) -> io::Result<Checksum> {
-    file.seek(SeekFrom::Start(entry.offset))?;
+/// The checksum of this number of bytes from where the file stands, read block by block.
+fn sum(file: &mut File, bytes: u64, block: &mut [u8]) -> io::Result<Checksum> {
     let mut checksum = ChecksumBuilder::new();
-    let mut left = entry.bytes();
+    let mut left = bytes;
     while left > 0 {
         let length = left.min(block.len() as u64);
         let block = &mut block[..length as usize];
@@ -243,17 +287,29 @@ fn word(dtype: Dtype) -> &'static str {
     }
 }
 
-/// Reads the header: its length, then its text.
-fn read_header(file: &mut File, path: &Path, size: u64) -> Result<Vec<u8>> {
+/// Reads the header: its length, then its text. Also the cipher, if the file is encrypted.
+fn read_header(file: &mut File, path: &Path, size: u64) -> Result<(Vec<u8>, Option<Cipher>)> {
     let mut header = vec![0; 8];
     file.read_exact(&mut header).map_err(|_| truncated(path, size, 8))?;
+    if encrypted::is_encrypted(&header) {
+        let read = file.take(encrypted::START - 8).read_to_end(&mut header);
+        read.map_err(Error::io("read", path))?;
+        let opened = Cipher::open(Key::in_use().as_ref(), path, &header)?;
+        let (cipher, first) = opened.expect("it begins like an encrypted file");
+        if first < 8 || first > size {
+            return Err(damaged(path, "its beginning was changed after it was encrypted"));
+        }
+        let mut plain = Vec::with_capacity(first as usize);
+        cipher.read(file, (0, first), "the header", |block| plain.extend_from_slice(block))?;
+        return Ok((plain, Some(cipher)));
+    }
     let length = u64::from_le_bytes(header[..].try_into().expect("eight bytes were read"));
     if length > size.saturating_sub(8) {
         return Err(truncated(path, size, length.saturating_add(8)));
     }
     header.resize(8 + length as usize, 0);
     file.read_exact(&mut header[8..]).map_err(Error::io("read", path))?;
-    Ok(header)
+    Ok((header, None))
 }
 
 fn truncated(path: &Path, bytes: u64, expected: u64) -> Error {

@@ -91,6 +91,8 @@ pub(super) struct Layout {
     pub(super) header: Vec<u8>,
     /// Where each tensor begins, in bytes from the start of the file.
     pub(super) offsets: HashMap<String, u64>,
+    /// The place and the length of each tensor, in order.
+    pub(super) parts: Vec<(u64, u64)>,
     /// The length of the whole file in bytes.
     pub(super) size: u64,
 }
@@ -101,6 +103,7 @@ impl Layout {
         let mut end = 0;
         let mut entries = Vec::with_capacity(tensors.len());
         let mut begins = Vec::with_capacity(tensors.len());
+        let mut lengths = Vec::with_capacity(tensors.len());
         for tensor in tensors {
             let begin = end;
             end += tensor.bytes();
@@ -108,6 +111,7 @@ impl Layout {
             let entry = Entry { dtype: tensor.dtype(), shape, data_offsets: (begin, end) };
             entries.push((tensor.name.clone(), entry));
             begins.push((tensor.name.clone(), begin as u64));
+            lengths.push((begin as u64, tensor.bytes() as u64));
         }
         let metadata = Metadata::new(None, entries).expect("names are unique and offsets follow on");
         let mut json = serde_json::to_vec(&metadata).expect("metadata always serialises");
@@ -116,6 +120,12 @@ impl Layout {
         header.append(&mut json);
         let start = header.len() as u64;
         let offset = |(name, begin)| (name, start + begin);
-        Self { header, offsets: begins.into_iter().map(offset).collect(), size: start + end as u64 }
+        let part = |(begin, bytes)| (start + begin, bytes);
+        Self {
+            header,
+            offsets: begins.into_iter().map(offset).collect(),
+            parts: lengths.into_iter().map(part).collect(),
+            size: start + end as u64,
+        }
     }
 }

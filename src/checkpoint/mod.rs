@@ -20,15 +20,19 @@
 //! While a pipeline trains on, its ranks' tensors are copied ([`Copies`]), and a thread writes the copies
 //! ([`Writing`]).
 //!
+//! With a [`Key`] in use, all three files are encrypted, also in a store of objects.
+//!
 //! The format has a number. Format 1 had no checksums: such checkpoints can be read but not verified.
 
 mod contents;
 mod copies;
 mod damage;
+mod encrypted;
 mod fill;
 mod folder;
 mod held;
 mod kept;
+mod key;
 mod layout;
 mod lock;
 mod read;
@@ -42,6 +46,7 @@ pub use copies::{Copies, Whole};
 pub use folder::{named_step, remove, tidy};
 pub use held::Held;
 pub use kept::{Kept, checksum};
+pub use key::Key;
 pub use layout::TensorInfo;
 pub use read::Checkpoint;
 pub(crate) use stored::newest_step;

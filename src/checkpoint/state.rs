@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::damage::{compare, damaged};
+use super::encrypted::{self, is_encrypted};
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Result};
@@ -51,6 +52,8 @@ impl State {
 
     /// Reads the file's text and checks it against its checksum.
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let decrypted = encrypted::read_whole(path, bytes)?;
+        let bytes = decrypted.as_deref().unwrap_or(bytes);
         let sealed = check_seal(path, bytes)?;
         let state: Self = serde_json::from_slice(bytes).map_err(|error| damaged(path, error))?;
         match state.format {
@@ -68,7 +71,9 @@ impl State {
 
     /// Whether no version of this program has written the text. One that has changed since is not foreign.
     pub(super) fn is_foreign(path: &Path, bytes: &[u8]) -> bool {
-        check_seal(path, bytes).is_ok() && serde_json::from_slice::<Self>(bytes).is_err()
+        !is_encrypted(bytes)
+            && check_seal(path, bytes).is_ok()
+            && serde_json::from_slice::<Self>(bytes).is_err()
     }
 
     /// Whether it has checksums of the tensors.

@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::optimizer::Optimizer;
 use serde::{Deserialize, Serialize};
 
+use super::encrypted::{self, Cipher};
 use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
 use super::kept::Kept;
+use super::key::Key;
 use super::layout::{Layout, TensorInfo, state_tensors, states, weights};
 use super::lock::Lock;
 use super::state::{FORMAT, FileChecksums, State};
@@ -27,6 +29,8 @@ pub struct Draft {
     partial: Option<Partial>,
     model: TensorFile,
     optimizer: TensorFile,
+    /// With which it is encrypted, if it is.
+    key: Option<Key>,
     /// The optimizer's tensors for each parameter that is trained.
     states: HashMap<String, Vec<TensorInfo>>,
 }
@@ -43,8 +47,8 @@ pub struct Written {
 #[derive(Debug)]
 pub struct Writer<'a> {
     draft: &'a Draft,
-    model: File,
-    optimizer: File,
+    model: Opened,
+    optimizer: Opened,
     written: Vec<Written>,
 }
 
@@ -78,6 +82,15 @@ impl Drop for Partial {
 struct TensorFile {
     path: PathBuf,
     layout: Layout,
+    /// With which it is encrypted, if it is.
+    key: Option<Key>,
+}
+
+/// A file whose tensors a rank writes, and its cipher with the places of tensors, if it is encrypted.
+#[derive(Debug)]
+struct Opened {
+    file: File,
+    cipher: Option<(Cipher, BTreeMap<u64, u64>)>,
 }
 
 impl Writer<'_> {
@@ -99,7 +112,8 @@ impl Writer<'_> {
             let checksum = match states.get(index) {
                 Some(bytes) => draft.optimizer.write(&mut self.optimizer, &tensor.name, bytes)?,
                 // Before the first step there is no state: the optimizer starts from the file's zeros.
-                None => of_zeros(tensor.bytes()),
+                None if self.optimizer.cipher.is_none() => of_zeros(tensor.bytes()),
+                None => draft.optimizer.write(&mut self.optimizer, &tensor.name, &vec![0; tensor.bytes()])?,
             };
             self.written.push(Written { optimizer: true, tensor: tensor.name.clone(), checksum });
         }
@@ -112,8 +126,8 @@ impl Writer<'_> {
     /// [`Error::Io`].
     pub fn finish(self) -> Result<Vec<Written>> {
         let Draft { model, optimizer, .. } = self.draft;
-        self.model.sync_all().map_err(Error::io("write", &model.path))?;
-        self.optimizer.sync_all().map_err(Error::io("write", &optimizer.path))?;
+        self.model.file.sync_all().map_err(Error::io("write", &model.path))?;
+        self.optimizer.file.sync_all().map_err(Error::io("write", &optimizer.path))?;
         Ok(self.written)
     }
 }
@@ -143,7 +157,7 @@ impl Draft {
     }
 
     fn lay_out(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Self {
-        let folder = beside(place, PARTIAL);
+        let (folder, key) = (beside(place, PARTIAL), Key::in_use());
         let model = weights(parameters);
         let of_optimizer = states(&model, optimizer);
         let trained = model.iter().filter(|tensor| tensor.is_trained);
@@ -151,8 +165,9 @@ impl Draft {
         let states = states.collect();
         Self {
             place: place.to_owned(),
-            model: TensorFile::of(folder.join(MODEL), &here(&model)),
-            optimizer: TensorFile::of(folder.join(OPTIMIZER), &of_optimizer),
+            model: TensorFile::of(folder.join(MODEL), &here(&model), key.clone()),
+            optimizer: TensorFile::of(folder.join(OPTIMIZER), &of_optimizer, key.clone()),
+            key,
             folder,
             partial: None,
             states,
@@ -205,34 +220,55 @@ impl Draft {
         let state = State { format: FORMAT, step, config: config.to_owned(), data, files: files.into() };
         let path = self.folder.join(STATE);
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
-        file.write_all(state.to_text().as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(Error::io("write", &path))?;
+        encrypted::write_whole(self.key.as_ref(), &path, &mut file, state.to_text().as_bytes())?;
+        file.sync_all().map_err(Error::io("write", &path))?;
         folder::replace(&self.place)
     }
 }
 
 impl TensorFile {
-    fn of(path: PathBuf, tensors: &[TensorInfo]) -> Self {
+    fn of(path: PathBuf, tensors: &[TensorInfo], key: Option<Key>) -> Self {
         let layout = Layout::of(tensors);
-        Self { path, layout }
+        Self { path, layout, key }
     }
 
     fn create(&self) -> Result<()> {
+        let Layout { header, parts, size, .. } = &self.layout;
         let mut file = File::create(&self.path).map_err(Error::io("create", &self.path))?;
-        file.write_all(&self.layout.header)
-            .and_then(|()| file.set_len(self.layout.size))
-            .map_err(Error::io("write", &self.path))
+        let Some(key) = &self.key else {
+            return file
+                .write_all(header)
+                .and_then(|()| file.set_len(*size))
+                .map_err(Error::io("write", &self.path));
+        };
+        let (cipher, start) = Cipher::create(key, &self.path, header.len() as u64)?;
+        file.write_all(&start).map_err(Error::io("write", &self.path))?;
+        cipher.write(&mut file, 0, header)?;
+        let lengths = parts.iter().map(|(_, bytes)| encrypted::length(*bytes)).sum::<u64>();
+        let whole = encrypted::START + encrypted::length(header.len() as u64) + lengths;
+        file.set_len(whole).map_err(Error::io("write", &self.path))
     }
 
-    fn open(&self) -> Result<File> {
-        OpenOptions::new().write(true).open(&self.path).map_err(Error::io("open", &self.path))
+    /// Opens the file, which this process or another one has made.
+    fn open(&self) -> Result<Opened> {
+        let open = OpenOptions::new().read(true).write(true).open(&self.path);
+        let mut file = open.map_err(Error::io("open", &self.path))?;
+        let mut start = Vec::new();
+        let read = (&mut file).take(encrypted::START).read_to_end(&mut start);
+        read.map_err(Error::io("read", &self.path))?;
+        let cipher = Cipher::open(self.key.as_ref(), &self.path, &start)?;
+        let places = |first| encrypted::places(first, self.layout.parts.iter().copied());
+        Ok(Opened { file, cipher: cipher.map(|(cipher, first)| (cipher, places(first))) })
     }
 
-    fn write(&self, file: &mut File, tensor: &str, bytes: &[u8]) -> Result<Checksum> {
-        file.seek(SeekFrom::Start(self.layout.offsets[tensor]))
-            .and_then(|_| file.write_all(bytes))
-            .map_err(Error::io("write", &self.path))?;
+    fn write(&self, opened: &mut Opened, tensor: &str, bytes: &[u8]) -> Result<Checksum> {
+        let (place, Opened { file, cipher }) = (self.layout.offsets[tensor], opened);
+        let at = cipher.as_ref().map_or(place, |(_, places)| places[&place]);
+        file.seek(SeekFrom::Start(at)).map_err(Error::io("write", &self.path))?;
+        match cipher {
+            Some((cipher, _)) => cipher.write(file, place, bytes)?,
+            None => file.write_all(bytes).map_err(Error::io("write", &self.path))?,
+        }
         Ok(Checksum::of(bytes))
     }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pipewright_stages::devices::ATTENTION;
+use pipewright_stages::rng;
 use pipewright_stages::units::counted;
 use pipewright_stages::{BuildStage, Device, Stage};
 
@@ -73,6 +74,12 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
     add("the optimizer", format!("{:?}", spec.optimizer));
     add("the learning rate", format!("{:?}", spec.learning_rate));
     add("the gradient clipping", spec.clip.map_or_else(|| "none".to_owned(), |norm| norm.to_string()));
+    // Of the secret, a number that does not show it.
+    let private = spec.privacy.map(|privacy| {
+        let [sum, _] = rng::key(privacy.seed, "the same in all processes");
+        format!("{privacy:?}, secret with checksum {sum:08x}")
+    });
+    add("the privacy", private.unwrap_or_else(|| "none".to_owned()));
     let places = plan.mesh.world().map(|rank| {
         let place = plan.mesh.place(rank);
         format!("{} in {}", place.device, place.dtype)

@@ -16,6 +16,7 @@ use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
 use crate::fabric::{Transport, WireFrame, World, ends_by_nccl};
 use crate::mesh::{Map, Mesh};
+use crate::privacy::Privacy;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
 use crate::worker::Restarts;
@@ -180,6 +181,18 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn clip(mut self, norm: f64) -> Self {
         self.spec.clip = Some(norm);
+        self
+    }
+
+    /// Trains with differential privacy: the gradient of each micro-batch is clipped over all stages and
+    /// shards before it is added, and noise is added to the sum. Default: none of it.
+    ///
+    /// The gradients of all micro-batches of a replica are kept until the end of the step. Ranks are on the
+    /// CPU, no weights are stale, no parameter that is trained is tied or a running mean.
+    /// [`PipelineBuilder::clip`] then scales the noisy mean gradient.
+    #[must_use]
+    pub fn privacy(mut self, privacy: Privacy) -> Self {
+        self.spec.privacy = Some(privacy);
         self
     }
 

@@ -9,6 +9,7 @@ use crate::error::{LaunchError, Result, ScheduleError};
 use crate::groups::GradientGroups;
 use crate::id::{Axis, WorldRank};
 use crate::mesh::Mesh;
+use crate::privacy::Privacy;
 use crate::schedule::Schedule;
 use crate::worker::Plan;
 
@@ -38,6 +39,7 @@ impl Plan {
         check_sharded(spec)?;
         check_server(spec)?;
         check_shards(spec)?;
+        check_private(spec)?;
         let first = schedules.first().expect("checked: there are replicas");
         check_directions(first)?;
         check_count(first, spec.stages.len())?;
@@ -55,6 +57,7 @@ impl Plan {
             optimizer: Arc::clone(&spec.optimizer),
             clip: spec.clip,
             short_sums: spec.sums == DType::Bf16,
+            privacy: spec.privacy,
             sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
             state_on_host: spec.state_on_host,
             max_staleness: spec.max_staleness(),
@@ -122,6 +125,9 @@ fn check_sums<S: Stage>(spec: &Spec<S>, mesh: &Mesh) -> Result<()> {
     let why = match spec.sums {
         DType::F32 => return Ok(()),
         DType::Bf16 if spec.is_served() => "a parameter server adds up gradients in f32",
+        DType::Bf16 if spec.privacy.is_some() => {
+            "a sum that is rounded may be further from another than privacy allows"
+        }
         DType::Bf16 if mesh.world().any(is_on_gpu) => "GPUs add up gradients in f32",
         DType::Bf16 => return Ok(()),
     };
@@ -189,6 +195,29 @@ fn check_server<S: Stage>(spec: &Spec<S>) -> Result<()> {
     };
     Err(LaunchError::new(format!(
         "weights may not be stale {why}: set `max_staleness` (`pipeline.max_staleness`) to 0"
+    ))
+    .into())
+}
+
+/// Refuses what differential privacy does not go with, and numbers that it cannot have.
+fn check_private<S: Stage>(spec: &Spec<S>) -> Result<()> {
+    let Some(Privacy { clip, noise, .. }) = spec.privacy else {
+        return Ok(());
+    };
+    let gpu = spec.places.iter().find(|place| place.device != Device::Cpu);
+    let why = if !(clip > 0.0 && clip.is_finite()) {
+        format!("the largest norm of a gradient is {clip}: it must be above 0")
+    } else if !(noise >= 0.0 && noise.is_finite()) {
+        format!("the noise is {noise}: it must be 0 or more")
+    } else if spec.max_staleness() > 0 {
+        "where weights may be stale: set `max_staleness` (`pipeline.max_staleness`) to 0".to_owned()
+    } else if let Some(place) = gpu {
+        format!("on {}: put all ranks on the CPU (`pipeline.devices`)", place.device)
+    } else {
+        return Ok(());
+    };
+    Err(LaunchError::new(format!(
+        "a training cannot be private: {why}; or leave out `.privacy(...)` (`privacy.clip`)"
     ))
     .into())
 }

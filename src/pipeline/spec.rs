@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::fabric::{End, GpuPairs, Peers, Transport, World};
 use crate::groups::GradientGroups;
 use crate::mesh::{Map, Mesh};
+use crate::privacy::Privacy;
 use crate::schedule::Schedule;
 use crate::worker::{MakeLoss, Restarts};
 
@@ -35,6 +36,7 @@ pub(super) struct Spec<S: Stage> {
     pub(super) sync: SyncMode,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
+    pub(super) privacy: Option<Privacy>,
     pub(super) places: Vec<Place>,
     pub(super) map: Map,
     pub(super) pin: bool,
@@ -123,6 +125,7 @@ impl<S: Stage> Default for Spec<S> {
             sync: SyncMode::default(),
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
+            privacy: None,
             places: Vec::new(),
             map: Map::default(),
             pin: true,

@@ -184,6 +184,7 @@ impl Run {
             kept: Retention { newest: self.keep, every: self.keep_every },
             first: done,
             best,
+            accountant: self.accountant,
             forecast: self.forecast,
             tracer: None,
             traced: None,

@@ -9,6 +9,7 @@ use super::forecast::{ForecastReport, StepTime};
 use super::samples::Sample;
 use super::validation::Best;
 use crate::pipeline::{Evaluation, StepReport};
+use crate::privacy::Spent;
 use crate::situation::Stall;
 use crate::stages::units::counted;
 use crate::{Error, Restart, Staleness};
@@ -146,6 +147,8 @@ pub struct Outcome {
     pub stalled: f64,
     /// How stale the weights of all ranks were, with a server whose weights may be stale.
     pub staleness: Option<Staleness>,
+    /// The privacy that was spent, if it is counted.
+    pub privacy: Option<Spent>,
     /// The first failure of each task besides the training.
     pub warnings: Vec<Warning>,
 }
@@ -173,6 +176,9 @@ impl fmt::Display for Outcome {
         }
         if let Some(staleness) = &self.staleness {
             write!(f, ", {staleness}")?;
+        }
+        if let Some(spent) = &self.privacy {
+            write!(f, ", privacy spent: {spent}")?;
         }
         write!(f, "; saved as {}", self.checkpoint.display())
     }

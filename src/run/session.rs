@@ -23,6 +23,7 @@ use crate::data::Reference;
 use crate::error::NotFinite;
 use crate::interrupt::Interrupt;
 use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
+use crate::privacy::Accountant;
 use crate::{Error, Result, checkpoint};
 
 /// A run that is ready for its next step.
@@ -51,6 +52,7 @@ pub struct Session<'p, S: Stage> {
     /// Only in the process that leads.
     pub(super) copying: Option<Copying>,
     pub(super) best: BestSoFar,
+    pub(super) accountant: Option<Accountant>,
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
@@ -134,6 +136,7 @@ impl<S: Stage> Session<'_, S> {
             traced: self.traced,
             stalled: self.saving.stalled,
             staleness: self.pipeline.staleness(),
+            privacy: self.accountant.as_ref().map(|accountant| accountant.spent(done)),
             warnings: self.listeners.take_warnings(),
         };
         self.note(&outcome.to_string());
@@ -197,12 +200,13 @@ impl<S: Stage> Session<'_, S> {
         let validated = self.validate();
         let validation = validated.as_ref().ok().and_then(Option::as_ref);
         let may_be_stale = self.pipeline.staleness().is_some();
-        let line = MetricsLine::new(
+        let mut line = MetricsLine::new(
             &report,
             [self.pipeline.replicas(), self.pipeline.shards()],
             may_be_stale,
             (validation, self.pipeline.sequences_of(report.step)),
         )?;
+        line.epsilon = self.accountant.as_ref().map(|accountant| accountant.epsilon(report.step + 1));
         if self.rejoining.told.lines.is_new(report.step) {
             self.write(Task::Metrics, |writer| writer.line(&line));
             self.write(Task::TensorBoard, |writer| writer.scalars(&line));

@@ -21,6 +21,7 @@ use crate::fabric::World;
 use crate::interrupt::Interrupt;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
+use crate::privacy::Accountant;
 use crate::store::Store;
 
 /// A listener of a run.
@@ -47,6 +48,7 @@ pub struct Run {
     pub(super) config: Option<String>,
     pub(super) about: About,
     pub(super) tensorboard: bool,
+    pub(super) accountant: Option<Accountant>,
     pub(super) labels: Labels,
     pub(super) interrupt: Interrupt,
     pub(super) progress: Option<Progress>,
@@ -79,6 +81,7 @@ impl Run {
             config: None,
             about: About::default(),
             tensorboard: false,
+            accountant: None,
             labels: Labels { title, unit: None },
             interrupt: Interrupt::default(),
             progress: None,
@@ -208,6 +211,14 @@ impl Run {
     #[must_use]
     pub fn tensorboard(self, tensorboard: bool) -> Self {
         Self { tensorboard, ..self }
+    }
+
+    /// Counts the privacy that the training spends: the lines of steps have its epsilon. The steps before the
+    /// run was resumed count too. Default: nothing is counted.
+    #[must_use]
+    pub fn accountant(self, accountant: Accountant) -> Self {
+        let accountant = Some(accountant);
+        Self { accountant, ..self }
     }
 
     /// The unit of the loss, and what the loss is the mean over, in the singular. After `loss_unit("nats",

@@ -25,6 +25,9 @@ pub(crate) enum StepOutcome {
 pub(crate) struct StepTotals {
     /// The sums over all micro-batches, in micro-batch order in each gradient group; a tree adds the groups.
     pub(crate) score: Score,
+    /// What the sum of the gradients is divided by: the weight of the batch, or with differential privacy
+    /// the number of its micro-batches.
+    pub(crate) divisor: f64,
     /// The global norm of the mean gradient, before clipping.
     pub(crate) grad_norm: f64,
 }
@@ -33,11 +36,10 @@ impl StepTotals {
     /// The update with this number.
     pub(super) fn update(&self, plan: &Plan, step: u64, learning_rate: f64) -> Update {
         let clip = plan.clip.map_or(1.0, |limit| clip_factor(self.grad_norm, limit));
-        let weight = self.score.weight;
         Update {
             step,
             learning_rate,
-            scale: if weight > 0.0 { clip / weight } else { 0.0 },
+            scale: if self.divisor > 0.0 { clip / self.divisor } else { 0.0 },
             micro_batches: plan.groups.micro_batches(),
         }
     }
@@ -178,7 +180,8 @@ impl Agreement {
     }
 
     /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
-    pub(super) fn outcome(&mut self) -> StepOutcome {
+    /// `samples`: the number of micro-batches, if each counts as one sample whatever its weight.
+    pub(super) fn outcome(&mut self, samples: Option<u32>) -> StepOutcome {
         self.gradients.sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.sum));
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
         for (node, loss) in self.losses.drain(..) {
@@ -193,8 +196,9 @@ impl Agreement {
             return StepOutcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
         }
         let squares: f64 = self.gradients.iter().map(|gradient| gradient.square).sum();
-        let grad_norm = if score.weight > 0.0 { squares.sqrt() / score.weight } else { 0.0 };
-        StepOutcome::Updated(StepTotals { score, grad_norm })
+        let divisor = samples.map_or(score.weight, f64::from);
+        let grad_norm = if divisor > 0.0 { squares.sqrt() / divisor } else { 0.0 };
+        StepOutcome::Updated(StepTotals { score, divisor, grad_norm })
     }
 }
 

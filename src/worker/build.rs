@@ -14,6 +14,7 @@ use super::chunk::Chunk;
 use super::meter::Meter;
 use super::parameters::Built;
 use super::plan::{Plan, Seat};
+use super::private::Clipping;
 use super::strategy::{ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
 use crate::error::{LaunchError, Result};
@@ -55,6 +56,7 @@ impl<S: Stage> Worker<S> {
             first_trained: StageId(0),
             blocks: Vec::new(),
             agreement: Agreement::default(),
+            clipping: Clipping::default(),
             together: Together::default(),
             meter: Meter::new(seat.progress, shard_waits),
         };
@@ -123,7 +125,11 @@ impl<S: Stage> Worker<S> {
             let shard = Shard { index: self.at.shard, of: self.plan.shards() };
             let stage = build_stage(builder, place, shard, self.team.as_ref(), self.borders.as_ref());
             let stage = stage.and_then(|stage| with_possible_state(stage, &*self.plan.optimizer));
-            let stage = stage.and_then(|stage| with_possible_sums(stage, self.plan.short_sums));
+            let stage = match (self.plan.privacy, self.plan.short_sums) {
+                (None, false) => stage,
+                (Some(_), _) => stage.and_then(|stage| without_running_means(stage, NOT_PRIVATE)),
+                (None, true) => stage.and_then(|stage| without_running_means(stage, ROUNDED)),
+            };
             let mut stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 at: self.name(),
@@ -247,20 +253,23 @@ fn with_possible_state<S: Stage>(mut stage: S, optimizer: &dyn Optimizer) -> pip
     Ok(stage)
 }
 
-/// Refuses running means where sums are rounded: they would be rounded in each step.
-fn with_possible_sums<S: Stage>(mut stage: S, are_short: bool) -> pipewright_stages::Result<S> {
-    if are_short {
-        stage.try_visit_parameters(
-            &mut |parameter| match parameter.is_frozen() || parameter.is_optimized() {
-                true => Ok(()),
-                false => {
-                    let error = "this running mean would be rounded in each step: leave sums in f32 \
-                             (`PipelineBuilder::sums`, `pipeline.sums`)";
-                    Err(pipewright_stages::Error::other(error).at(parameter.name()))
-                }
-            },
-        )?;
-    }
+/// What is said of a running mean where training is private.
+const NOT_PRIVATE: &str = "it is a running mean of what the layer sees, as batch norm has: it is neither \
+                           clipped nor noisy, so the training would not be private; take layers without \
+                           running means, or leave out `.privacy(...)` (`privacy.clip`)";
+
+/// What is said of a running mean where sums are rounded.
+const ROUNDED: &str = "this running mean would be rounded in each step: leave sums in f32 \
+                       (`PipelineBuilder::sums`, `pipeline.sums`)";
+
+/// The stage, if it has no running mean.
+fn without_running_means<S: Stage>(mut stage: S, why: &'static str) -> pipewright_stages::Result<S> {
+    stage.try_visit_parameters(&mut |parameter| match parameter.is_frozen()
+        || parameter.running_share().is_none()
+    {
+        true => Ok(()),
+        false => Err(pipewright_stages::Error::other(why).at(parameter.name())),
+    })?;
     Ok(stage)
 }
 

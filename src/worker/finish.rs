@@ -19,7 +19,7 @@ impl<S: Stage> Worker<S> {
         }
         let agreed = match run.outcome {
             Some(agreed) => agreed,
-            None => *run.outcome.insert(self.agree()?),
+            None => *run.outcome.insert(self.agree(run.step)?),
         };
         run.stepped += 1;
         match agreed {
@@ -40,10 +40,16 @@ impl<S: Stage> Worker<S> {
         strategy.exchange_weights(&mut access)
     }
 
-    fn agree(&mut self) -> Result<StepOutcome> {
+    fn agree(&mut self, step: u64) -> Result<StepOutcome> {
+        if let Some(privacy) = self.plan.privacy {
+            self.clip(privacy)?;
+        }
         let (strategy, mut access) = self.strategy_and_access();
         strategy.finish(&mut access)?;
         self.sum_tied_gradients()?;
+        if let Some(privacy) = self.plan.privacy {
+            self.add_noise(privacy, step)?;
+        }
         for chunk in &mut self.chunks {
             self.together
                 .visit(&mut chunk.stage, |parameter, together| parameter.start_grad_squares(together))?;
@@ -52,7 +58,8 @@ impl<S: Stage> Worker<S> {
         self.tell_own();
         let (transport, agreement) = (&mut self.transport, &mut self.agreement);
         self.meter.wait(WaitsFor::All, || agreement.exchange(transport.as_mut()))?;
-        Ok(self.agreement.outcome())
+        let samples = self.plan.privacy.map(|_| self.plan.groups.micro_batches());
+        Ok(self.agreement.outcome(samples))
     }
 
     /// This rank's scores, and the squared gradients that it owns. A tied parameter counts only at its first

@@ -14,6 +14,7 @@ use super::execution::{Execution, StepRequest};
 use super::meter::{Meter, RankReport};
 use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
+use super::private::Clipping;
 use super::recovery::Restart;
 use super::strategy::{ReplicaShare, Strategy};
 use super::team::{TeamEnd, outer};
@@ -68,6 +69,7 @@ pub(crate) struct Worker<S: Stage> {
     /// Blocks that have been read. Their memory is used for blocks to send.
     pub(super) blocks: Vec<Vec<u8>>,
     pub(super) agreement: Agreement,
+    pub(super) clipping: Clipping,
     pub(super) together: Together,
     pub(super) meter: Meter,
 }

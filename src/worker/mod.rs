@@ -13,6 +13,7 @@ mod parameters;
 mod partials;
 mod passes;
 mod plan;
+mod private;
 mod progress;
 mod recovery;
 mod replicas;

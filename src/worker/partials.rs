@@ -84,6 +84,33 @@ impl Partials {
         Ok(())
     }
 
+    /// The stage has the gradient of one micro-batch, over all shards. It is kept apart until the end of the
+    /// step.
+    pub(super) fn keep_apart<S: Stage>(&self, stage: &mut S, together: &mut Together) -> Result<()> {
+        visit(stage, |place, parameter| match self.parameters.contains(&place) {
+            true => Ok(parameter.keep_apart(together)?),
+            false => Ok(()),
+        })
+    }
+
+    /// Adds the gradients of a group's micro-batches that were kept apart, each times its factor, and ends
+    /// the group.
+    pub(super) fn add_apart<S: Stage>(
+        &mut self,
+        stage: &mut S,
+        ended: (u32, AfterGroup),
+        factors: &[f32],
+        together: &mut Together,
+    ) -> Result<()> {
+        let (group, next) = ended;
+        self.expect_end(stage, group, next);
+        visit(stage, |place, parameter| match self.parameters.contains(&place) {
+            true => Ok(parameter.add_apart(factors)?),
+            false => Ok(()),
+        })?;
+        self.end_group(stage, ended, together)
+    }
+
     /// The sum that a group's end makes, and how many of the older ones are left.
     fn joined(&self, group: u32, next: AfterGroup) -> (Node, usize) {
         let mut node = Node::of_group(group);

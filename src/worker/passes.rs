@@ -157,13 +157,18 @@ impl<S: Stage> Worker<S> {
         let grad = if deferred.is_of_none() {
             loss.take(output)?
         } else {
-            let ends = self.share.ends_group(run.micro_batch(cell)).filter(|_| run.mode == Mode::Train);
+            let trains = run.mode == Mode::Train;
+            let is_private = trains && self.plan.privacy.is_some();
+            let ends = self.share.ends_group(run.micro_batch(cell)).filter(|_| trains && !is_private);
             if let Some((group, next)) = ends {
                 deferred.expect_end(stage, group, next);
             }
             let grad = stage.head_and_loss(run.context(cell), output, &mut loss)?;
             if let Some(ended) = ends {
                 deferred.end_group(stage, ended, &mut self.together)?;
+            }
+            if is_private {
+                deferred.keep_apart(stage, &mut self.together)?;
             }
             grad
         };
@@ -266,14 +271,23 @@ impl<S: Stage> Worker<S> {
     /// Tells the stage that the micro-batch is the last of its gradient group, if it is. Called before the
     /// stage adds the gradients.
     fn expect_end(&mut self, run: &Execution<'_>, cell: Cell) {
+        if self.plan.privacy.is_some() {
+            return;
+        }
         if let Some((group, next)) = self.share.ends_group(run.micro_batch(cell)) {
             let chunk = self.chunk(cell.stage);
             chunk.partials.expect_end(&mut chunk.stage, group, next);
         }
     }
 
-    /// If the micro-batch is the last of its gradient group, the group's sum is added to earlier ones.
+    /// If the micro-batch is the last of its gradient group, the group's sum is added to earlier ones. With
+    /// differential privacy, the gradient of each micro-batch is kept apart instead.
     fn end_group(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
+        if self.plan.privacy.is_some() {
+            let chunk = chunk_of(&mut self.chunks, cell.stage);
+            chunk.stage.sum_rows()?;
+            return chunk.partials.keep_apart(&mut chunk.stage, &mut self.together);
+        }
         match self.share.ends_group(run.micro_batch(cell)) {
             Some(ended) => {
                 let chunk = chunk_of(&mut self.chunks, cell.stage);

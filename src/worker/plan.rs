@@ -13,6 +13,7 @@ use crate::fabric::Transport;
 use crate::groups::GradientGroups;
 use crate::id::StageId;
 use crate::mesh::{Axis, Mesh};
+use crate::privacy::Privacy;
 use crate::schedule::{Placement, Schedule};
 
 /// What all ranks of a run share. It follows from the spec, and does not change while the run lasts.
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) clip: Option<f64>,
     /// Whether sums of gradients are rounded to 16 bits.
     pub(crate) short_sums: bool,
+    /// How the gradients of micro-batches are clipped, and the noise that is added, if they are.
+    pub(crate) privacy: Option<Privacy>,
     /// Whether each replica updates only its part of the weights.
     pub(crate) sharded: bool,
     /// Whether ranks on GPUs keep the optimizer's state on the host.

@@ -86,8 +86,17 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// The gradients of a stage are complete. Their sum over the replicas begins.
+    /// The gradients of a stage are complete. Their sum over the replicas begins. With differential privacy
+    /// it begins later, when they are [clipped](Worker::clip).
     pub(super) fn reduce(&mut self, stage: StageId) -> Result<()> {
+        match self.plan.privacy {
+            Some(_) => Ok(()),
+            None => self.start_reduction(stage),
+        }
+    }
+
+    /// Begins the sum of a stage's gradients over the replicas.
+    pub(super) fn start_reduction(&mut self, stage: StageId) -> Result<()> {
         let (strategy, mut access) = self.strategy_and_access();
         strategy.reduce(stage, &mut access)
     }

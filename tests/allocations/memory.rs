@@ -50,7 +50,8 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let held = since.held() as f64;
     let activations = estimated.iter().map(|rank| rank.activations).collect();
     // Nothing is saved here, so there are no copies.
-    let all = estimated.iter().map(|rank| rank.total() - rank.copies).sum();
+    let all: f64 = estimated.iter().map(|rank| rank.total() - rank.copies).sum();
+    let all = f64::from(plan.replicas.count()) * all;
     ([activations, peaks], [all, held])
 }
 
@@ -147,6 +148,21 @@ fn memory_of_a_perceptron_is_what_was_estimated() {
         ("sgd", "stages = 1\nmicro_batches = 2\nmicro_batch_size = 32", "[optimizer]\nkind = 'sgd'"),
     ] {
         holds(name, &format!("{model}{pipeline}\n{rest}\n"));
+    }
+}
+
+#[test]
+fn memory_with_the_gradient_of_each_sample_is_what_was_estimated() {
+    let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n\
+                 micro_batch_size = 1\n";
+    for (name, pipeline) in [
+        ("one stage", "stages = 1\nmicro_batches = 16"),
+        ("two halves", "stages = 2\nmicro_batches = 12\nschedule = 'zb-h1'"),
+        ("many groups", "stages = 2\nmicro_batches = 16\ngradient_groups = 16"),
+        ("replicas", "stages = 2\nmicro_batches = 16\nreplicas = 2"),
+    ] {
+        let private = format!("{model}{pipeline}\n[privacy]\nclip = 1.0\nnoise = 0.0\n");
+        holds(name, &private);
     }
 }
 

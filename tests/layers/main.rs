@@ -29,6 +29,7 @@ const TABLE: &[Row] = &[
     ("fabric", 1, &[]),
     ("data", 1, &[]),
     ("mesh", 0, &[]),
+    ("privacy", 0, &[]),
     ("interrupt", 0, &["error", "system"]),
     ("tokenizer", 0, &["error"]),
     ("error", 0, &["situation"]),

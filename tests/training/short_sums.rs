@@ -1,5 +1,7 @@
 //! Sums of gradients in 16 bits: the weights do not depend on how many replicas there are.
 
+use pipewright::privacy::Privacy;
+
 use super::divided_models::gpt_untied;
 use super::frozen::recipe_with_adapters;
 use super::worlds::in_processes;
@@ -74,6 +76,11 @@ fn what_sums_in_16_bits_cannot_do_is_refused() {
         Recipe { replicas: 2, sync: SyncMode::Server { max_staleness: 0 }, ..short(recipe(2, false, 4)) };
     let error = server.launch(named("1f1b", 2, 4)).expect_err("a server");
     has(&error, &["sums cannot be in bf16: a parameter server adds up gradients in f32"]);
+
+    let private = short(recipe(2, false, 4)).builder(named("1f1b", 2, 4));
+    let private = private.privacy(Privacy { clip: 1.0, noise: 0.0, seed: 1 });
+    let error = private.launch().expect_err("privacy");
+    has(&error, &["sums cannot be in bf16: a sum that is rounded may be further from another than privacy"]);
 
     let norm = || {
         let units = vec![

@@ -9,6 +9,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::bars::{WorkBars, show_reference};
+use super::key;
 use super::sample::spread::{Busy, Spread};
 use super::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose;
@@ -145,6 +146,7 @@ fn open(args: &Args) -> Result<(Config, SavedModel)> {
         return of_folder(&args.path, &args.sets);
     }
     let folder = newest_or_model(&args.path)?;
+    key::enter_for(&folder)?;
     let checkpoint = Checkpoint::open(&folder)?;
     let config = config_of(&folder, &checkpoint, &args.sets)?;
     let model = SavedModel::of_checkpoint(&config, checkpoint)?;

@@ -6,6 +6,7 @@ use pipewright::stages::units::counted;
 use pipewright::stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::belongings;
+use super::key;
 use super::out::new_folder;
 use super::saved::{config_of, newest, no_checkpoint};
 use crate::compose;
@@ -42,6 +43,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let from = newest(&args.path)?.ok_or_else(|| no_checkpoint(&args.path))?;
+    key::enter_for(&from)?;
     let checkpoint = Checkpoint::open(&from)?;
     let config = config_of(&from, &checkpoint, &[])?;
     let architecture = compose::architecture(&config);

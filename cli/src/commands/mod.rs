@@ -14,6 +14,7 @@ mod devices;
 mod evaluate;
 mod export;
 mod import;
+mod key;
 mod memory;
 mod out;
 mod plan;

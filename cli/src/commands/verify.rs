@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::key;
 use super::saved::no_checkpoint;
 use crate::error::Result;
 use pipewright::checkpoint::Checkpoint;
@@ -18,6 +19,7 @@ pub(super) struct Args {
 
 /// Prints a line for each checkpoint. After a damaged one, the others are still verified.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    key::enter_for(&args.folder)?;
     let mut status = ExitCode::SUCCESS;
     for folder in checkpoints(&args.folder)? {
         match Checkpoint::open(&folder).and_then(|checkpoint| checkpoint.verify()) {

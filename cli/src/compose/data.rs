@@ -30,6 +30,8 @@ pub struct TrainingData {
     pub train: Arc<dyn DataSource>,
     /// The same, if its micro-batches differ in their lengths or in what they cost.
     pub mixture: Option<Arc<Mixture>>,
+    /// How many samples there are for training. `None` where they are drawn at random places, or mixed.
+    pub samples: Option<u64>,
     /// For validation: nothing when `data.validation` is 0, and several with several sources.
     pub validation: Vec<ValidationSource>,
     /// What has to be known of pairs of answers before the first step.
@@ -134,8 +136,8 @@ impl Said {
 
     fn with(self, train: Training, validation: Vec<ValidationSource>) -> TrainingData {
         let Self { summary, warnings, references } = self;
-        let Training { source: train, mixture, .. } = train;
-        TrainingData { train, mixture, validation, references, summary, warnings }
+        let Training { source: train, samples, mixture, .. } = train;
+        TrainingData { train, samples, mixture, validation, references, summary, warnings }
     }
 }
 

@@ -244,6 +244,12 @@ fn too_much(
             "checkpoint.beside",
             "set it to false: then nothing is copied, and steps wait until a checkpoint is written",
         ),
+        _ if config.is_private() && needed.waiting > needed.weights => (
+            "pipeline.micro_batches",
+            "lower it, since the gradient of each micro-batch is kept until the end of a step \
+             (privacy.clip); or train fewer parameters, as adapters (lora.rank), or spread replicas over \
+             more machines",
+        ),
         _ if fits_without(needed.waiting) => (
             "pipeline.gradient_groups",
             "set it to the number of replicas: then no sum of gradients waits for another, and sums are \

@@ -175,6 +175,8 @@ struct PerWeight {
     waiting: f64,
     /// These sums where they are added in place.
     waiting_in_place: f64,
+    /// With differential privacy: the gradients of micro-batches, which are kept until the end of a step.
+    apart: f64,
     /// Of the optimizer, in numbers of 32 bits, if it keeps equally much for each weight.
     states: f64,
     /// Into how many parts the optimizer's numbers are divided.
@@ -192,11 +194,14 @@ impl PerWeight {
             true => replicas,
             false => 1.0,
         };
+        let is_private = config.is_private();
         let all = Self {
             weights: 1.0,
             gradients: 1.0,
-            waiting: f64::from(plan.replicas.waiting_sums(false)),
-            waiting_in_place: f64::from(plan.replicas.waiting_sums(true)),
+            // Gradients that were kept apart leave their memory for these sums.
+            waiting: if is_private { 0.0 } else { f64::from(plan.replicas.waiting_sums(false)) },
+            waiting_in_place: if is_private { 0.0 } else { f64::from(plan.replicas.waiting_sums(true)) },
+            apart: if is_private { f64::from(plan.replicas.largest_share()) } else { 0.0 },
             states: states_of_a_weight(config),
             parts,
             // A new cut uses the same memory.
@@ -303,7 +308,9 @@ fn of_stage(
             Recompute::None | Recompute::Cheap | Recompute::Full => working,
         }
     };
-    let waiting = per_weight.waiting * (trained - in_place) + per_weight.waiting_in_place * in_place;
+    let waiting = per_weight.waiting * (trained - in_place)
+        + per_weight.waiting_in_place * in_place
+        + per_weight.apart * trained;
     let windows = match place.device {
         Device::Cpu => 0,
         Device::Cuda(_) => units.iter().map(|unit| unit.windows_on_gpu).max().unwrap_or(0),

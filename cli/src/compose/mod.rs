@@ -39,7 +39,7 @@ pub use model::{adapted, adapters, architecture, frozen_model, model, quantised_
 pub use offload::offload;
 pub use on_gpu::kernels::UnitKernels;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
-pub use pipeline::{launch, launch_with_listener, learning_rate, loss, optimizer};
+pub use pipeline::{accountant, launch, launch_with_listener, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{check_divided, check_divided_rows, plan, plan_for, replan};
 pub use planned::PipelinePlan;

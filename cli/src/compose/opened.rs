@@ -31,6 +31,8 @@ pub(super) enum Purpose {
 /// Data for training.
 pub(super) struct Training {
     pub(super) source: Arc<dyn DataSource>,
+    /// How many samples there are. `None` where they are drawn at random places.
+    pub(super) samples: Option<u64>,
     /// The same, if its micro-batches differ.
     pub(super) mixture: Option<Arc<Mixture>>,
     /// More to say of it.
@@ -38,8 +40,8 @@ pub(super) struct Training {
 }
 
 impl Training {
-    fn of(source: impl DataSource, more: String) -> Self {
-        Self { source: Arc::new(source), mixture: None, more }
+    fn of(source: impl DataSource, samples: Option<u64>, more: String) -> Self {
+        Self { source: Arc::new(source), samples, mixture: None, more }
     }
 }
 
@@ -205,29 +207,31 @@ impl Opened {
         Ok(match self {
             Self::Corpus(corpus, _) => {
                 let windows = Windows::drawn(Arc::clone(corpus), span, rows, seq, seed)?;
-                Training::of(windows, String::new())
+                Training::of(windows, None, String::new())
             }
             Self::Documents(documents) => {
                 let (documents, packing) = (Arc::clone(documents), config.packing().unwrap_or_default());
                 let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
                 let more = of_sequences(&all, packing, seq);
-                let all = all.on_course(course);
+                let (count, all) = (all.count(), all.on_course(course));
                 let is_sample = (rows, micro_batches) == (1, 1) && may_differ(config);
-                Training::of(if is_sample { all.trimmed() } else { all }, more)
+                Training::of(if is_sample { all.trimmed() } else { all }, Some(count), more)
             }
             Self::Pairs(reference) => {
                 let pairs = Pairs::shuffled(Arc::clone(reference), span, rows, micro_batches, seed)?;
                 let more = of_pairs(&pairs, "training");
-                Training::of(pairs.on_course(course), more)
+                let count = pairs.count();
+                Training::of(pairs.on_course(course), Some(count), more)
             }
             Self::Images(images, _) => {
+                let count = span.end - span.start;
                 let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
                 let images = images.on_course(course);
                 let images = match config.data.kind == DataKind::Cifar10 && config.data.augment {
                     true => images.with_crops_and_flips(seed),
                     false => images,
                 };
-                Training::of(images, String::new())
+                Training::of(images, Some(count), String::new())
             }
         })
     }
@@ -295,9 +299,10 @@ pub(super) fn differs_in_length(config: &Config) -> bool {
     may_differ(config) && matches!(config.packing(), Some(Packing::Single | Packing::Apart(_)))
 }
 
-/// Whether micro-batches may have different lengths. Layers of a stack may need rows of one length.
+/// Whether micro-batches may have different lengths. Layers of a stack may need rows of one length. With
+/// differential privacy each micro-batch has one sample, whatever its length.
 fn may_differ(config: &Config) -> bool {
-    config.model.kind != ModelKind::Stack
+    config.model.kind != ModelKind::Stack && !config.is_private()
 }
 
 /// How many steps are looked at to say how full micro-batches are, and how they differ.
@@ -315,7 +320,7 @@ pub(super) fn mixture(config: &Config, sources: Vec<MixtureSource>, course: Cour
     let [tokens, places] = filled.map(|count| count as f64);
     let more = format!("; {:.1} % of the places of micro-batches are empty", 100.0 * (1.0 - tokens / places));
     let all = Arc::new(all);
-    Ok(Training { source: Arc::<Mixture>::clone(&all), mixture: Some(all), more })
+    Ok(Training { source: Arc::<Mixture>::clone(&all), samples: None, mixture: Some(all), more })
 }
 
 /// How many pairs of tokens in attention cost as much as one token in the other layers of a block: of `d`

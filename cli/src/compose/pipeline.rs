@@ -15,6 +15,7 @@ use pipewright::data::IGNORED;
 use pipewright::fabric::World;
 use pipewright::pipeline::{Pipeline, StallWarning, SyncMode};
 use pipewright::plan::Replicas;
+use pipewright::privacy::{Accountant, Privacy};
 use pipewright::situation::Stall;
 
 /// Starts the pipeline of a config, with the schedules of these replicas. `counts` are the layers of each
@@ -85,6 +86,9 @@ pub fn launch_with_listener(
     if config.optimizer.clip > 0.0 {
         builder = builder.clip(config.optimizer.clip);
     }
+    if let Some(privacy) = privacy(config)? {
+        builder = builder.privacy(privacy);
+    }
     if let Some(world) = world {
         builder = builder.world(world);
     }
@@ -120,6 +124,22 @@ pub fn loss(config: &Config) -> Result<AnyLoss> {
     };
     let preference = preference.smoothed(smoothing).map_err(smoothed)?;
     Ok(AnyLoss::new(preference.with_shard_groups(groups)?))
+}
+
+/// How gradients are clipped, and the noise, if the training is private.
+fn privacy(config: &Config) -> Result<Option<Privacy>> {
+    let Some(clip) = config.privacy.clip else {
+        return Ok(None);
+    };
+    let seed = config.noise_secret()?.map_or(0, |secret| Privacy::seed_of(&secret));
+    Ok(Some(Privacy { clip, noise: config.privacy.noise, seed }))
+}
+
+/// What counts the privacy that a training on this data spends, if it is private.
+pub fn accountant(config: &Config, data: &TrainingData) -> Option<Accountant> {
+    let samples = data.samples.filter(|samples| config.is_private() && *samples > 0)?;
+    let rate = f64::from(config.pipeline.micro_batches) / samples as f64;
+    Some(Accountant::new(config.privacy.noise, rate, config.privacy.delta))
 }
 
 /// The optimizer.

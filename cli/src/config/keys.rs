@@ -4,18 +4,19 @@ use super::data::Data;
 use super::key::Key;
 use super::model::Model;
 use super::optimizer::{Lora, Optimizer};
-use super::sections::{Checkpoint, Launch, Metrics, Pipeline, Train};
+use super::sections::{Checkpoint, Launch, Metrics, Pipeline, Privacy, Train};
 use crate::error::{ConfigError, Origin};
 use pipewright::nearest::nearest;
 
 /// The table of keys: the sections, in the order in which they are written.
-pub(super) const TABLE: [(&str, &[Key]); 9] = [
+pub(super) const TABLE: [(&str, &[Key]); 10] = [
     ("model", Model::KEYS),
     ("lora", Lora::KEYS),
     ("data", Data::KEYS),
     ("pipeline", Pipeline::KEYS),
     ("optimizer", Optimizer::KEYS),
     ("train", Train::KEYS),
+    ("privacy", Privacy::KEYS),
     ("checkpoint", Checkpoint::KEYS),
     ("metrics", Metrics::KEYS),
     ("launch", Launch::KEYS),

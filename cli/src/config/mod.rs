@@ -23,6 +23,7 @@ mod optimizer;
 mod parse;
 mod pretrained;
 mod read;
+mod secret_file;
 mod sections;
 mod settings;
 mod sources;
@@ -39,8 +40,10 @@ pub use memory::Memory;
 pub use model::{Base, Model, ModelKind, RopeScalingKind};
 pub use optimizer::{Group, LearningRateSchedule, Lora, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
+pub use secret_file::checkpoint_key;
 pub use sections::{
-    Checkpoint, FabricKind, Launch, Metrics, Objective, Pipeline, ReferenceBy, ReplanBy, SyncKind, Train,
+    Checkpoint, FabricKind, Launch, Metrics, Objective, Pipeline, Privacy, ReferenceBy, ReplanBy, SyncKind,
+    Train,
 };
 pub use settings::Config;
 pub use values::{Auto, Balanced, Partition, Paths, RecomputeBy, Sizes, WarnOfStall};

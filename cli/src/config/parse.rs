@@ -82,6 +82,7 @@ impl Config {
             optimizer: read::section(tree, "optimizer")?,
             train: read::section(tree, "train")?,
             checkpoint: read::section(tree, "checkpoint")?,
+            privacy: read::section(tree, "privacy")?,
             metrics: read::section(tree, "metrics")?,
             launch: read::section(tree, "launch")?,
             origins,

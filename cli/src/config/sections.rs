@@ -6,7 +6,7 @@ use pipewright::stages::{DType, Recompute, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
-use super::key::{ABOVE_0, ROWS, Range, SEQUENCE, YEAR, section};
+use super::key::{ABOVE_0, FROM_0, ROWS, Range, SEQUENCE, YEAR, section};
 use super::memory::Memory;
 use super::values::{Auto, Balanced, Partition, RecomputeBy, WarnOfStall, endpoint};
 use pipewright::mesh::{MAX_RANKS, Map};
@@ -245,6 +245,28 @@ section! {
 }
 
 section! {
+    /// `[privacy]`: differential privacy, with `clip`.
+    pub struct Privacy {
+        /// The largest norm of a sample's gradient over the whole model; larger ones are scaled down to it.
+        /// It turns privacy on. A micro-batch has one sample, and ranks are on the CPU.
+        clip: Option<f64> = None => [
+            within(ABOVE_0), unset("no privacy"), page("privacy.md"), also("max_per_sample_grad_norm"),
+        ],
+        /// The standard deviation of the noise that is added to the sum of the gradients, as a multiple of
+        /// `clip`. 0: no noise, and no privacy.
+        noise: f64 = 1.0 => [within(FROM_0), page("privacy.md#epsilon"), also("noise_multiplier")],
+        /// The probability with which the bound may fail: much less than one over the number of samples.
+        delta: f64 = 1e-5 => [
+            within(Range(|value| value > 0.0 && value < 1.0, "it must be above 0 and below 1")),
+            harmless, also("target_delta"),
+        ],
+        /// The file with the secret from which the noise follows, the same for all processes; nobody but its
+        /// owner may read it. Noise needs it.
+        secret_file: Option<PathBuf> = None => [local, page("privacy.md#the-secret"), unset("no secret")],
+    }
+}
+
+section! {
     /// `[checkpoint]`: when the run is saved. It is always saved at its end.
     pub struct Checkpoint {
         /// Steps between checkpoints; with 0 only the last one is saved, and each one with the lowest
@@ -259,6 +281,12 @@ section! {
         /// Where each checkpoint is copied to, while steps run: `"s3://BUCKET/PATH"`, `"gs://BUCKET/PATH"`,
         /// `"az://CONTAINER/PATH"`, or a folder. The cloud needs the feature `cloud`.
         copy_to: Option<String> = None => [harmless, page("object-stores.md"), unset("no copies")],
+        /// The file with the key with which checkpoints are encrypted, the same for all processes; nobody but
+        /// its owner may read it. `openssl rand -hex 32` makes a key.
+        key_file: Option<PathBuf> = None => [
+            local, page("privacy.md#encrypted-checkpoints"),
+            unset("what `PIPEWRIGHT_KEY` says; else they are not encrypted"),
+        ],
         /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
         /// memory for copies is not needed.
         beside: bool = true => [harmless, page("checkpoints-written.md#written-while-the-next-steps-run")],

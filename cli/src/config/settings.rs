@@ -15,7 +15,9 @@ use super::keys;
 use super::kinds;
 use super::model::{Model, ModelKind};
 use super::optimizer::{LearningRateSchedule, Lora, Optimizer};
-use super::sections::{Checkpoint, Launch, Metrics, Objective, Pipeline, ReferenceBy, SyncKind, Train};
+use super::sections::{
+    Checkpoint, Launch, Metrics, Objective, Pipeline, Privacy, ReferenceBy, SyncKind, Train,
+};
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
 /// Keys of `[data]` that do not count for pairs of answers.
@@ -39,6 +41,8 @@ pub struct Config {
     pub optimizer: Optimizer,
     /// How long to train, and what to print.
     pub train: Train,
+    /// Differential privacy.
+    pub privacy: Privacy,
     /// When the run is saved.
     pub checkpoint: Checkpoint,
     /// What others can read during the run.
@@ -94,6 +98,9 @@ impl Config {
         kinds::strip(&mut table);
         if self.lora.rank == 0 {
             table.remove("lora");
+        }
+        if !self.is_private() {
+            table.remove("privacy");
         }
         Ok(table)
     }
@@ -250,6 +257,11 @@ impl Config {
     pub(crate) fn may_leave_state(&self) -> bool {
         let has_state = || !self.optimizer.made().states("", &[1]).is_empty();
         !self.optimizer.state_on_host && self.pipeline.devices.has_gpu() && has_state()
+    }
+
+    /// Whether it trains with differential privacy.
+    pub fn is_private(&self) -> bool {
+        self.privacy.clip.is_some()
     }
 
     /// Whether each replica updates only its part of the weights: with a sharded optimizer, and with a

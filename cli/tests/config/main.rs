@@ -48,6 +48,7 @@ mod fabric;
 #[path = "../../../tests/common/has.rs"]
 mod has;
 
+mod privacy;
 mod sources;
 mod stalls;
 

@@ -106,6 +106,11 @@ impl Replicas {
         self.groups.share(replica, self.count())
     }
 
+    /// The most micro-batches that a replica has.
+    pub fn largest_share(&self) -> u32 {
+        self.groups.largest_share(self.count())
+    }
+
     /// How many micro-batches the batch has.
     pub fn micro_batches(&self) -> u32 {
         self.groups.micro_batches()

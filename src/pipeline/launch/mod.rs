@@ -107,6 +107,15 @@ fn start<S: Stage>(
         ))
         .into());
     }
+    if let Some(tie) = ties.iter().find(|tie| tie.is_trained && plan.privacy.is_some()) {
+        return Err(LaunchError::new(format!(
+            "a training cannot be private in a model with a tied parameter that is trained (`{}`): the \
+             gradients of its copies are added when they are clipped already; freeze it or give each layer \
+             weights of its own (`model.tied = false`), or leave out `.privacy(...)` (`privacy.clip`)",
+            tie.name
+        ))
+        .into());
+    }
     ranks.ask_all("connecting the ranks", |_| {
         let ties = ties.clone();
         Job::renew(move |worker| worker.tie(ties, first_trained))

@@ -18,7 +18,7 @@ use crate::stages::loss;
 const VALIDATION: &str = "validation_";
 
 /// The names that a line has for other numbers than metrics of the loss.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "step",
     "loss",
     "grad_norm",
@@ -34,6 +34,7 @@ const NAMES: [&str; 16] = [
     "peak_bytes",
     "loss_step",
     "staleness",
+    "epsilon",
     "sequences",
 ];
 
@@ -117,6 +118,9 @@ pub struct MetricsLine {
     /// Only if weights may be stale: how many updates this process's weights missed in this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<u32>,
+    /// Only with differential privacy: what was spent up to the end of this step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon: Option<f64>,
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
@@ -167,6 +171,7 @@ impl MetricsLine {
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),
+            epsilon: None,
             validation_loss: validation.and_then(|validation| of_targets(validation.all.loss)),
             validation_losses: validation.map_or_else(BTreeMap::new, |validation| {
                 let each = validation.each.iter();

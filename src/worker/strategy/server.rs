@@ -245,7 +245,7 @@ impl Server {
             hear(peer.from, &block)?;
             access.blocks.push(block);
         }
-        let outcome = access.agreement.outcome();
+        let outcome = access.agreement.outcome(None);
         Ok(StepEnd { outcome, asks })
     }
 

@@ -46,6 +46,12 @@ impl ReplicaShare {
         self.groups.of_replica(self.replica, self.replicas())
     }
 
+    /// The micro-batches of each of its groups, by their numbers in the batch.
+    pub(in crate::worker) fn micro_batches_of_groups(&self) -> impl Iterator<Item = Range<u32>> + use<> {
+        let groups = self.groups;
+        self.own_groups().map(move |group| groups.micro_batches_of(group..group + 1))
+    }
+
     /// The number of the share's first micro-batch in the batch.
     pub(in crate::worker) fn first(&self) -> u32 {
         self.groups.micro_batches_of(self.own_groups()).start

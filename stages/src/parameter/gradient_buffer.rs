@@ -1,5 +1,6 @@
 //! The numbers of a gradient, on its device.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::cpu::elementwise::add_to_bytes;
@@ -86,6 +87,8 @@ pub(crate) struct Sums {
     pub(crate) due: usize,
     /// Whether the gradient has the rows of all shards.
     pub(crate) has_all_rows: bool,
+    /// The gradients of micro-batches that are kept apart, in their order.
+    pub(crate) apart: VecDeque<Numbers>,
     /// Memory of sums that have been added.
     pub(crate) spare: Vec<GradientBuffer>,
 }

@@ -1,5 +1,6 @@
 //! Named weights with their gradient and optimizer state.
 
+pub(crate) mod apart;
 pub(crate) mod cut;
 pub(crate) mod description;
 pub(crate) mod divided;

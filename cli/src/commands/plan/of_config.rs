@@ -11,6 +11,7 @@ use crate::profile::MemoryLimit;
 use crate::{Error, Result};
 use pipewright::plan::{Cluster, Costs, ModelCosts, Prediction, RankMemory};
 use pipewright::stages::Device;
+use pipewright::stages::units::counted;
 
 /// The schedule that `train` runs for this config, the costs of its stages, a forecast of a step, and the
 /// memory of its ranks. Times are in seconds and sizes in bytes; a table has milliseconds and MiB.
@@ -48,6 +49,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     if let Some(why) = &plan.why {
         eprintln!("{why}");
     }
+    tell_privacy(&config);
     let held = compose::memory(&config, &plan)?;
     let all = RanksHere::all([plan.replicas.count(), plan.replicas.ranks(), config.pipeline.shards]);
     // The memory of other hosts is not known here.
@@ -69,6 +71,21 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     match layers(&config, &plan, &limits)? {
         Some((layers, cluster)) => told.predicted(plan, layers, &cluster),
         None => told.unmeasured(plan),
+    }
+}
+
+/// Says what the training will spend of privacy, if it is private. The data may be elsewhere.
+fn tell_privacy(config: &Config) {
+    if !config.is_private() {
+        return;
+    }
+    match compose::data(config) {
+        Ok(data) => {
+            let spent = compose::accountant(config, &data).map(|one| one.spent(config.train.steps));
+            let spent = spent.iter().map(ToString::to_string).collect::<String>();
+            eprintln!("privacy: {spent} after {}", counted(config.train.steps, "step"));
+        }
+        Err(error) => eprintln!("warning: epsilon is not known, since the data cannot be read: {error}"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::commands::key;
 use crate::commands::saved::{SavedModel, config_of, in_blocks, newest_or_model};
 use crate::compose::{self, Writing};
 use crate::config::{Config, DataKind};
@@ -46,6 +47,7 @@ impl Source {
             return Self::of_own(path);
         }
         let folder = newest_or_model(path)?;
+        key::enter_for(&folder)?;
         let checkpoint = Checkpoint::open(&folder)?;
         let config = config_of(&folder, &checkpoint, &[])?;
         let model = SavedModel::of_checkpoint(&config, checkpoint)?;

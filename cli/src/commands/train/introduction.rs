@@ -4,6 +4,7 @@ use crate::Result;
 use crate::compose::{TrainingData, describe_devices};
 use crate::config::{Config, SyncKind};
 use pipewright::plan::Prediction;
+use pipewright::privacy::Spent;
 use pipewright::run::{Forecast, Session};
 use pipewright::stages::Stage;
 use pipewright::stages::units::counted;
@@ -17,6 +18,7 @@ pub(super) struct Introduction {
     devices: Option<String>,
     prediction: Option<String>,
     memory: String,
+    privacy: Option<String>,
     changes: Vec<String>,
 }
 
@@ -24,6 +26,7 @@ impl Introduction {
     pub(super) fn new(
         config: &Config,
         data: &TrainingData,
+        spent: Option<(Spent, u64)>,
         fabric: String,
         prediction: Option<&Prediction>,
         memory: String,
@@ -47,6 +50,7 @@ impl Introduction {
                 .and_then(|prediction| Forecast::by_costs(prediction).predicted())
                 .map(|predicted| format!("predicted {predicted} by the costs of its layers")),
             memory,
+            privacy: spent.map(|(spent, steps)| privacy(config, spent, steps)),
             changes,
         }
     }
@@ -65,6 +69,7 @@ impl Introduction {
         ];
         lines.extend(self.devices.as_ref().map(|devices| format!("devices   {devices}")));
         lines.extend(self.prediction.clone());
+        lines.extend(self.privacy.as_ref().map(|privacy| format!("privacy   {privacy}")));
         if let done @ 1.. = pipeline.next_step() {
             lines.push(format!("resumed after {}", counted(done, "step")));
         }
@@ -91,6 +96,16 @@ impl Introduction {
             _ => format!(", {threads} threads a rank"),
         }
     }
+}
+
+/// The part about privacy. `spent`: after this many steps.
+fn privacy(config: &Config, spent: Spent, steps: u64) -> String {
+    let clip = config.privacy.clip.unwrap_or_default();
+    format!(
+        "gradients of samples clipped to {clip}, noise {}, {spent} after {}",
+        config.privacy.noise,
+        counted(steps, "step")
+    )
 }
 
 /// The part about replicas, if there are several.

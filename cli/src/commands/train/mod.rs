@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use super::Failure;
 use super::bars::{FetchingBar, WorkBars, show_reference};
 use super::cuda_env;
+use super::key;
 use super::memory;
 use super::processes::{self, Role};
 use super::stalls::ShowsStalls;
@@ -243,6 +244,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
     };
+    let accountant = compose::accountant(&config, &data);
     data.references.iter().filter(|_| role.leads()).for_each(|reference| show_reference(reference));
     let processes = world.as_ref().map_or(1, World::processes);
     let shows_stalls = ShowsStalls::new();
@@ -256,9 +258,11 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     )?;
     let forecast = plan.prediction.as_ref().map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();
+    let steps = args.steps.unwrap_or(config.train.steps);
     let introduction = Introduction::new(
         &config,
         &data,
+        accountant.as_ref().map(|accountant| (accountant.spent(steps), steps)),
         fabric,
         prediction,
         memory::table(&memory, config.pipeline.replicas),
@@ -268,6 +272,9 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         run.forecast(forecast).machine(machine::facts(&config, &data, processes)).planned_memory(memory);
     let run = run.replan(compose::replan(&config, &plan)?);
     let mut run = describe(run, args, &config, data)?;
+    if let Some(accountant) = accountant {
+        run = run.accountant(accountant);
+    }
     if let Some(samples) = samples {
         run = run.samples(samples);
     }
@@ -343,6 +350,7 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
             let of_model = |change: &String| {
                 ["model.", "lora.", "pipeline.dtype"].iter().any(|of| change.starts_with(of))
             };
+            same_privacy(&changes, &saved, config)?;
             if config.has_reference() && changes.iter().any(of_model) {
                 changes.push("the reference of pairs (another model before the training)".to_owned());
             }
@@ -350,6 +358,23 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
         }
         Err(error) => Ok(vec![format!("something, but its config cannot be read: {error}")]),
     }
+}
+
+/// Refuses a private training that goes on with other noise or another batch, or whose first steps were not
+/// private: epsilon counts all steps alike.
+fn same_privacy(changes: &[String], saved: &Config, config: &Config) -> Result<()> {
+    let counts =
+        |change: &&String| ["privacy.", "pipeline.micro_batches"].iter().any(|of| change.starts_with(of));
+    let problem = match changes.iter().find(counts) {
+        _ if !config.is_private() => return Ok(()),
+        _ if !saved.is_private() => "the steps before had no privacy".to_owned(),
+        Some(change) => format!("the steps before had another setting ({change})"),
+        None => return Ok(()),
+    };
+    Err(config.refuse(
+        "privacy.clip",
+        format!("{problem}, and epsilon counts all steps alike: set it as it was, or begin a new run"),
+    ))
 }
 
 /// Brings a copy of a checkpoint into the run directory, unless one as new is there.
@@ -386,6 +411,8 @@ fn newest_copy(place: &str) -> Result<Stored> {
 /// several processes, the first one claims it once it is connected to the others.
 fn choose(args: &Args, role: Role) -> Result<Chosen> {
     let (given, place) = args.config_and_copies()?;
+    // The config of a copy is encrypted too.
+    key::enter_for(args.run_dir.as_deref().unwrap_or(Path::new("")))?;
     let copy = place.map(newest_copy).transpose()?;
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => folder.clone(),
@@ -407,6 +434,10 @@ fn choose(args: &Args, role: Role) -> Result<Chosen> {
             (Some(config).filter(|_| !args.resumes()), folder)
         }
     };
+    match &config {
+        Some(config) => key::enter(config)?,
+        None => key::enter_for(&folder)?,
+    }
     let resume = if args.resumes() { Resume::Always } else { Resume::Never };
     let (mut run, dir) = (Run::new(&folder).resume(resume), RunDir::at(folder));
     if role == Role::Alone {
@@ -423,6 +454,7 @@ fn choose(args: &Args, role: Role) -> Result<Chosen> {
             _ => config,
         },
     };
+    key::enter(&config)?;
     Ok(Chosen { config, run, dir, copy })
 }
 

@@ -3,6 +3,7 @@
 mod limits;
 mod pairs;
 mod places;
+mod privacy;
 mod short;
 
 use std::path::PathBuf;
@@ -63,6 +64,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     }
     pairs::check(config)?;
     pipeline(config)?;
+    privacy::check(config)?;
     optimizer(config)?;
     lora(config)?;
     groups(config)?;

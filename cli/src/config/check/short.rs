@@ -20,6 +20,10 @@ pub(super) fn check(config: &Config) -> Result<()> {
     if pipeline.sums == DType::Bf16 {
         let require = |holds: bool, why: &'static str| config.require(holds, "pipeline.sums", || why);
         require(!has_gpu, "GPUs add up gradients in f32: set this to \"f32\"")?;
+        require(
+            !config.is_private(),
+            "a sum that is rounded may be further from another than privacy.clip allows: set this to \"f32\"",
+        )?;
         require(!is_served, "a parameter server adds up gradients in f32: set this to \"f32\"")?;
     }
     Ok(())

@@ -1,0 +1,6 @@
+//! A step with differential privacy.
+
+mod clipping;
+mod step;
+
+pub(super) use clipping::Clipping;
