@@ -200,3 +200,16 @@ fn a_cut_for_slow_ranks_is_the_best_of_all_cuts() {
     let error = model(&[1.0]).at_slowness(vec![0.0]).expect_err("no rank takes no time");
     assert_eq!(error.to_string(), "a rank cannot take 0 times as long");
 }
+
+/// A search by neighbours from one cut alone ended at 1.105 times the best step.
+#[test]
+fn the_search_does_not_end_beside_the_best_cut() {
+    let times = [1.165, 0.946, 1.047, 0.5, 0.994, 1.853, 0.884, 1.022, 1.883];
+    let mut life = Life::new(&times, schedules(2)[3].clone(), vec![3, 2, 2, 2], false);
+    for slowness in [1.0, 1.764] {
+        life.slowness[0] = slowness;
+        life.train(150, 10_000);
+    }
+    let (now, best) = (life.step(life.watch.counts()), life.best());
+    assert!(now <= 1.05 * best, "{now} instead of {best}, {:?}", life.watch.counts());
+}

@@ -259,24 +259,41 @@ impl Watch {
         let now = step(&self.counts)?;
         let mut best = partition(&model, self.replicas.largest(), self.memory)?;
         let mut shortest = step(&best)?;
-        // The search judges by a formula. The simulation may find neighbours that are better.
-        if self.memory.is_none() && now < shortest {
-            (best, shortest) = (self.counts.clone(), now);
-        }
-        while self.memory.is_none()
-            && let Some((counts, next)) = neighbours(&best)
-                .map(|counts| step(&counts).map(|seconds| (counts, seconds)))
-                .collect::<Result<Vec<_>>>()?
-                .into_iter()
-                .min_by(|a, b| a.1.total_cmp(&b.1))
-            && next < shortest
-        {
-            (best, shortest) = (counts, next);
+        // The search judges by a formula. The simulation may find cuts that are better: from different cuts on,
+        // since a search by neighbours can end beside the best one.
+        if self.memory.is_none() {
+            for start in [best.clone(), self.counts.clone(), even(&self.counts)] {
+                let (counts, seconds) = descent(start, step)?;
+                if seconds < shortest {
+                    (best, shortest) = (counts, seconds);
+                }
+            }
         }
         let is_faster = best != self.counts && shortest <= (1.0 - GAIN) * now;
         let will_be = seconds * shortest / now;
         let why = Why::Faster;
         Ok(is_faster.then_some(Better { counts: best, why, slowness, was: seconds, will_be }))
+    }
+}
+
+/// As many layers in as many stages, about equally many in each.
+fn even(counts: &[usize]) -> Vec<usize> {
+    let (layers, stages) = (counts.iter().sum::<usize>(), counts.len());
+    (0..stages).map(|stage| layers * (stage + 1) / stages - layers * stage / stages).collect()
+}
+
+/// The cut with the shortest step to which shorter and shorter steps lead from a cut, by one layer each, and
+/// its step.
+fn descent(start: Vec<usize>, step: impl Fn(&[usize]) -> Result<f64>) -> Result<(Vec<usize>, f64)> {
+    let mut shortest = step(&start)?;
+    let mut best = start;
+    loop {
+        let around = neighbours(&best).map(|counts| step(&counts).map(|seconds| (counts, seconds)));
+        let around = around.collect::<Result<Vec<_>>>()?;
+        match around.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)) {
+            Some((counts, seconds)) if seconds < shortest => (best, shortest) = (counts, seconds),
+            _ => return Ok((best, shortest)),
+        }
     }
 }
 
