@@ -259,8 +259,8 @@ impl Watch {
         let now = step(&self.counts)?;
         let mut best = partition(&model, self.replicas.largest(), self.memory)?;
         let mut shortest = step(&best)?;
-        // The search judges by a formula. The simulation may find cuts that are better: from different cuts on,
-        // since a search by neighbours can end beside the best one.
+        // The search judges by a formula. The simulation may find cuts that are better: from different cuts
+        // on, since a search by neighbours can end beside the best one.
         if self.memory.is_none() {
             for start in [best.clone(), self.counts.clone(), even(&self.counts)] {
                 let (counts, seconds) = descent(start, step)?;

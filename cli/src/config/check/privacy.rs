@@ -17,7 +17,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     let has_secret = config.privacy.secret_file.is_some();
     config.require(has_secret || config.privacy.noise == 0.0, "privacy.secret_file", || {
         "noise needs a secret, because who knows what it follows from can take it out again: write one by \
-         `(umask 077; openssl rand -hex 32 > noise.secret)`, and name the file here, or leave out privacy.clip"
+         `(umask 077; openssl rand -hex 32 > noise.secret)`, and name the file here, or leave out \
+         privacy.clip"
     })?;
     samples(config)?;
     let pipeline = &config.pipeline;
