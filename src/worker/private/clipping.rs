@@ -71,6 +71,18 @@ impl Clipping {
             let (entry, rest) = postcard::take_from_bytes(told).map_err(|error| {
                 FabricError::unreadable_part(format_args!("rank {rank}"), "clipping gradients", error)
             })?;
+            let (Told::Weight(micro_batch, _) | Told::Square(Square { micro_batch, .. })) = entry;
+            let count = self.weights.len();
+            if micro_batch.index() >= count {
+                let why = format!("it tells of micro-batch {micro_batch}, and a batch has {count}");
+                let why = std::io::Error::other(why);
+                return Err(FabricError::unreadable_part(
+                    format_args!("rank {rank}"),
+                    "clipping gradients",
+                    why,
+                )
+                .into());
+            }
             match entry {
                 Told::Weight(micro_batch, weight) => self.weights[micro_batch.index()] = weight,
                 Told::Square(square) => self.squares.push(square),
