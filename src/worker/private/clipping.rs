@@ -118,3 +118,25 @@ fn factor(norm: f64, weight: f64, clip: f64) -> f64 {
         false => 0.0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_tells_of_a_micro_batch_that_is_not_there_is_an_error() {
+        let square = |micro_batch| Square { micro_batch, stage: StageId(0), index: 0, sum: 0, square: 1.0 };
+        for (number, is_right) in [(1, true), (2, false), (u32::MAX, false)] {
+            let micro_batch = MicroBatch(number);
+            for told in [Told::Weight(micro_batch, 1.0), Told::Square(square(micro_batch))] {
+                let mut clipping = Clipping { weights: vec![0.0; 2], ..Clipping::default() };
+                let told = postcard::to_stdvec(&told).expect("memory takes it");
+                let heard = clipping.hear(WorldRank(3), &told);
+                assert_eq!(heard.is_ok(), is_right, "{heard:?}");
+                if let Err(error) = heard {
+                    assert!(error.to_string().contains("rank 3's part in `clipping gradients`"), "{error}");
+                }
+            }
+        }
+    }
+}
