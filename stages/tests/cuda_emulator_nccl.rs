@@ -270,6 +270,28 @@ fn a_group_goes_both_ways_at_once() {
 }
 
 #[test]
+fn a_group_with_a_refused_transfer_fails_at_its_end_and_moves_nothing() {
+    if !emulated() {
+        return;
+    }
+    threads(|rank| {
+        let (here, there) = (rank.memory(&[1.0]), rank.memory(&[0.0]));
+        // SAFETY: no arguments.
+        unsafe { nccl::ncclGroupStart() };
+        assert_eq!(rank.recv(there, 1), ncclResult_t::ncclSuccess);
+        // SAFETY: the address is alive. There is no member 7, so it is not read.
+        let refused = unsafe {
+            let number = ncclDataType_t::ncclFloat32;
+            nccl::ncclSend(here as *const _, 1, number, 7, rank.comm, rank.stream.cast())
+        };
+        assert_eq!(refused, ncclResult_t::ncclInvalidArgument);
+        // SAFETY: no arguments.
+        assert_eq!(unsafe { nccl::ncclGroupEnd() }, refused);
+        assert!(rank.is_idle());
+    });
+}
+
+#[test]
 fn two_ranks_on_one_gpu_are_refused() {
     if !emulated() {
         return;

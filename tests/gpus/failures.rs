@@ -172,6 +172,14 @@ fn any_copy_to_a_gpu_in_two_processes_may_fail() {
     calls_may_fail(Case::TwoProcesses, "cuMemcpyHtoDAsync_v2", test, 1);
 }
 
+/// The other process is told, and does not wait until its deadline.
+#[test]
+fn any_call_of_nccl_in_two_processes_may_fail() {
+    let test = "any_call_of_nccl_in_two_processes_may_fail";
+    let functions = ["ncclCommInitRankConfig", "ncclSend", "ncclRecv", "ncclGroupEnd"];
+    calls_of_each_may_fail(Case::TwoProcesses, &functions, test, 2);
+}
+
 /// The functions that fail: all.
 const ANY: &str = "any";
 /// The function that makes a device's context the current one of a thread.
@@ -179,6 +187,10 @@ const ENTER: &str = "cuCtxSetCurrent";
 
 /// Lets every `stride`-th call of a function fail in a run, in a process where this test is alone.
 fn calls_may_fail(case: Case, function: &str, test: &str, stride: u64) {
+    calls_of_each_may_fail(case, &[function], test, stride);
+}
+
+fn calls_of_each_may_fail(case: Case, functions: &[&str], test: &str, stride: u64) {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return;
     }
@@ -188,19 +200,25 @@ fn calls_may_fail(case: Case, function: &str, test: &str, stride: u64) {
     let stride = env::var(STRIDE).map_or(stride, |stride| stride.parse().expect("a number"));
     let expected = hash(case).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
-    // All of them need another stride, 1. How many calls there are depends on the order of the threads.
-    let (mut wrong, mut missing) = (Vec::new(), 0);
-    for n in (0..).map(|index| 1 + index * stride) {
-        match with_failure(case, function, n, &expected) {
-            Some(more) => wrong.push(more),
-            None => missing += 1,
+    let mut wrong = Vec::new();
+    for function in functions {
+        let (mut tried, mut missing) = (0, 0);
+        // How many calls there are depends on the order of the threads.
+        for n in (0..).map(|index| 1 + index * stride) {
+            match with_failure(case, function, n, &expected) {
+                Some(more) => {
+                    wrong.extend(more);
+                    tried += 1;
+                }
+                None => missing += 1,
+            }
+            if missing == 3 {
+                break;
+            }
         }
-        if missing == 3 {
-            break;
-        }
+        assert!(tried > 0, "{function} is not called");
     }
-    assert!(wrong.len() > 2, "few calls");
-    assert_eq!(wrong.concat(), [""; 0]);
+    assert_eq!(wrong, [""; 0]);
 }
 
 /// Calls fail in a whole process, so other tests must not be there.

@@ -55,10 +55,11 @@ impl Communicator {
                 sys::ncclGroupEnd()
             }
         })?;
-        self.handle.succeeded("exchanging numbers between the GPUs", code)?;
+        let queued = self.handle.succeeded("exchanging numbers between the GPUs", code);
         let given = given.iter().map(|(_, tensor)| tensor.device_memory());
         let all: Vec<_> = given.chain(&memory).collect();
-        self.mark(stream, &all, |memory| memory.used_on(stream))?;
+        let marked = queued.and_then(|()| all.iter().try_for_each(|memory| memory.used_on(stream)));
+        self.end_unmarked(stream, &all, marked)?;
         let tensors = memory.into_iter().zip(taken);
         let tensors =
             tensors.map(|(memory, (_, shape, dtype))| Tensor::in_memory(memory, *dtype, shape.dims()));

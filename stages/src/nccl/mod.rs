@@ -160,9 +160,10 @@ impl Communicator {
         if connected.is_err() {
             self.handle.give_up();
         }
-        self.handle.succeeded(call, connected??)?;
+        let queued = connected.and_then(|code| Ok(self.handle.succeeded(call, code?)?));
         let late = late("the first transfer between the GPUs");
-        let come = until(deadline, late, going_on, || Ok(gpu.transfers().is_idle()?.then_some(())));
+        let come = queued
+            .and_then(|()| until(deadline, late, going_on, || Ok(gpu.transfers().is_idle()?.then_some(()))));
         if come.is_ok() || self.end_on(gpu.transfers()) {
             drop(ManuallyDrop::into_inner(memory));
         }
@@ -185,8 +186,8 @@ impl Communicator {
             // that.
             unsafe { sys::ncclSend(at, count, numbers(dtype), to as i32, raw, stream.raw().cast()) }
         })?;
-        self.handle.succeeded(&format!("sending to member {to}"), code)?;
-        self.mark(stream, &[memory], |memory| memory.used_on(stream))
+        let queued = self.handle.succeeded(&format!("sending to member {to}"), code);
+        self.end_unmarked(stream, &[memory], queued.and_then(|()| memory.used_on(stream)))
     }
 
     /// Queues the receipt of numbers from another member. Returns a tensor on this member's GPU, marked as
@@ -204,15 +205,14 @@ impl Communicator {
             // mark below ensures that.
             unsafe { sys::ncclRecv(at, count, numbers(dtype), from as i32, raw, stream.raw().cast()) }
         })?;
-        self.handle.succeeded(&format!("receiving from member {from}"), code)?;
-        self.mark(stream, &[&memory], |memory| memory.filled_by(stream))?;
+        let queued = self.handle.succeeded(&format!("receiving from member {from}"), code);
+        self.end_unmarked(stream, &[&memory], queued.and_then(|()| memory.filled_by(stream)))?;
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
 
-    /// Marks memory whose transfers are queued on this stream. Without a mark nobody would wait for a
-    /// transfer before its memory is used again. So if marking fails, the transfers end here.
-    fn mark(&self, stream: &Stream, memory: &[&Memory], mark: impl Fn(&Memory) -> Result<()>) -> Result<()> {
-        let marked = memory.iter().try_for_each(|memory| mark(memory));
+    /// Ends all transfers if queueing or marking some of them on this stream has failed. Without a mark
+    /// nobody would wait for a transfer before its memory is used again.
+    fn end_unmarked(&self, stream: &Stream, memory: &[&Memory], marked: Result<()>) -> Result<()> {
         if marked.is_err() && !self.end_on(stream) {
             // NCCL may use it until the process ends, so nobody else ever may.
             memory.iter().for_each(|&memory| mem::forget(memory.clone()));

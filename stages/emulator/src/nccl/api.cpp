@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <unistd.h>
+#include <utility>
 
 extern "C" int pw_inside(const void *address, size_t bytes);
 extern "C" int pw_advance(Stream *stream, uint64_t place);
@@ -43,6 +44,9 @@ API uint64_t pw_threads_started() { return threads_started; }
 static thread_local int group_depth = 0;
 static thread_local std::vector<std::pair<Shared, Transfer>> group_transfers;
 static thread_local std::vector<Shared> group_inits;
+/// The error of a transfer in the group. The real library queues nothing of such a group, and returns the
+/// error at its end.
+static thread_local Result group_error = SUCCESS;
 
 // How many handles there are.
 static std::atomic<int> handles;
@@ -169,9 +173,10 @@ static Result launch(const Shared &comm, std::vector<Transfer> transfers) {
 API Result ncclGroupStart() { return group_depth++, SUCCESS; }
 
 API Result ncclGroupEnd() {
-    if (pw_fails(__func__)) {
+    if (pw_fails(__func__)) group_error = say(INTERNAL, "the emulator was told to let ncclGroupEnd fail");
+    if (group_error != SUCCESS) {
         group_depth = 0, group_transfers.clear(), group_inits.clear();
-        return say(INTERNAL, "the emulator was told to let ncclGroupEnd fail");
+        return std::exchange(group_error, SUCCESS);
     }
     if (group_depth == 0) return say(INVALID_USAGE, "ncclGroupEnd: not in a group call");
     if (--group_depth > 0) return SUCCESS;
@@ -212,8 +217,8 @@ static void note(const Comm &comm, int peer, size_t bytes) {
     fclose(file);
 }
 
-static Result transfer(bool is_send, void *at, size_t count, int type, int peer, Handle *handle,
-                       void *stream) {
+static Result check_and_queue(bool is_send, void *at, size_t count, int type, int peer, Handle *handle,
+                              void *stream) {
     if (!handle) return say(INVALID_ARGUMENT, "no communicator");
     const Shared &comm = handle->comm;
     if (Result result = ready(*comm)) return result;
@@ -233,14 +238,21 @@ static Result transfer(bool is_send, void *at, size_t count, int type, int peer,
     return launch(comm, {one});
 }
 
+static Result transfer(const char *call, bool is_send, void *at, size_t count, int type, int peer,
+                       Handle *handle, void *stream) {
+    Result result = pw_fails(call)
+        ? say(INTERNAL, std::string("the emulator was told to let ") + call + " fail")
+        : check_and_queue(is_send, at, count, type, peer, handle, stream);
+    if (group_depth > 0 && result != SUCCESS && result != IN_PROGRESS) group_error = result;
+    return result;
+}
+
 API Result ncclSend(const void *from, size_t count, int type, int peer, Handle *handle, void *stream) {
-    MAY_FAIL;
-    return transfer(true, (void *)from, count, type, peer, handle, stream);
+    return transfer(__func__, true, (void *)from, count, type, peer, handle, stream);
 }
 
 API Result ncclRecv(void *to, size_t count, int type, int peer, Handle *handle, void *stream) {
-    MAY_FAIL;
-    return transfer(false, to, count, type, peer, handle, stream);
+    return transfer(__func__, false, to, count, type, peer, handle, stream);
 }
 
 API Result ncclCommFinalize(Handle *handle) {
