@@ -288,6 +288,6 @@ impl Rounds {
     fn replaced(&self, situation: &Situation, roots: &[Root]) -> Option<Vec<u32>> {
         let homes = roots.iter().map(|root| situation.process_of(*root));
         let homes: Option<Vec<u32>> = homes.collect();
-        homes.filter(|homes| !homes.is_empty() && homes.iter().all(|home| self.others.may_replace(*home)))
+        homes.filter(|homes| !homes.is_empty() && self.others.replaces())
     }
 }

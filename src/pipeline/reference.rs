@@ -51,7 +51,8 @@ impl<S: Stage> Pipeline<S> {
             return Ok(ReferenceFound::There);
         }
         let weights = format!("{} in {}", self.weights_hash()?, self.numbers());
-        let mut given = self.any_of("looking for a reference", reference.kept(&weights))?.unwrap_or_default();
+        let mut given =
+            self.any_of("looking for a reference", Ok(reference.kept(&weights)))?.unwrap_or_default();
         let (all, mut found) = (reference.pairs(), ReferenceFound::There);
         loop {
             let first = given.len() as u64 / 2;
@@ -88,7 +89,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// As for [`Pipeline::any`].
     pub(crate) fn share_reference(&mut self, reference: &Reference) -> Result<()> {
-        let known = self.any_of("sharing a reference", reference.all().map(<[f64]>::to_vec))?;
+        let known = self.any_of("sharing a reference", Ok(reference.all().map(<[f64]>::to_vec)))?;
         if let Some(known) = known {
             reference.know(known);
         }

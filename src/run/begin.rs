@@ -9,10 +9,10 @@ use super::copying::Copying;
 use super::directory::claim::Claim;
 use super::directory::folder::About;
 use super::directory::trace::Tracer;
-use super::directory::writer::Writer;
+use super::directory::writer::{Files, Writer};
 use super::forecast::Forecast;
 use super::listeners::Listeners;
-use super::rejoining::{InCommon, Rejoining};
+use super::rejoining::{InCommon, Lead, Rejoining};
 use super::replanning::Replan;
 use super::samples::Samples;
 use super::saving::{Retention, Saving};
@@ -137,11 +137,18 @@ impl Run {
         let data = self.validation.as_ref().map(Validation::data).transpose()?;
         self.dir.check_shared("")?;
         let in_common = self.in_common(data.as_deref());
-        let rejoining = Rejoining::new(in_common, BestSoFar::default());
+        let lead = Lead { files: self.files(pipeline), copy_to: self.copy_to.clone() };
+        let lead = (pipeline.process() == 0).then_some(lead);
+        let rejoining = Rejoining { takes_part: true, ..Rejoining::new(in_common, BestSoFar::default()) };
         let mut session = self.session(pipeline, None, rejoining);
+        session.lead = lead;
         match session.go_on() {
             Ok(_) => {}
             Err(failure) => session.rejoin(failure)?,
+        }
+        if session.leads() {
+            session.notes.push("this process takes the place of process 0, which was lost".to_owned());
+            session.note("another process 0 takes the place of the lost one");
         }
         Ok(session)
     }
@@ -152,10 +159,9 @@ impl Run {
         writer: Option<Writer>,
         rejoining: Rejoining,
     ) -> Session<'_, S> {
-        let (leads, done) = (writer.is_some(), pipeline.next_step());
-        let progress = self.progress.filter(|_| leads);
+        let (process, done) = (pipeline.process(), pipeline.next_step());
+        let progress = self.progress.filter(|_| process == 0);
         let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
-        let process = pipeline.process();
         let history = (process == 0).then(|| self.dir.history());
         let stalls = Arc::new(Stalls::new(process, self.progress.is_some(), screen.clone(), history));
         let weak = Arc::downgrade(&stalls);
@@ -168,6 +174,7 @@ impl Run {
         let best = rejoining.best_at(done);
         Session {
             pipeline,
+            lead: None,
             saving: Saving::begin(done, self.dir.checkpoint(done).exists(), best.clone()),
             listeners: Listeners::new(screen, self.listeners, stalls),
             dir: self.dir,
@@ -312,16 +319,7 @@ impl Run {
         claim: Claim,
         leads: bool,
     ) -> Result<Option<Writer>> {
-        let labels = self.labels.clone();
-        let about = About {
-            ranks: pipeline.rank_names(),
-            predicted: self.forecast.as_ref().and_then(Forecast::predicted),
-            loss: labels.unit.clone(),
-            ..self.about.clone()
-        };
-        let texts = (self.config.as_deref(), about, labels);
-        let asked = (self.samples.is_some(), self.tensorboard);
-        let open = || Writer::begin((&self.dir, claim), texts, asked, pipeline.next_step());
+        let open = || Writer::begin(self.files(pipeline), claim, pipeline.next_step());
         let writer = leads.then(open).transpose();
         let mut writer = agree(pipeline, writer)?;
         let signature = writer.as_mut().map(Writer::signature).unwrap_or_default();
@@ -333,6 +331,25 @@ impl Run {
         }
         seen.map(|()| writer)
     }
+
+    fn files<S: Stage>(&self, pipeline: &Pipeline<S>) -> Files {
+        let labels = self.labels.clone();
+        let about = About {
+            ranks: pipeline.rank_names(),
+            predicted: self.forecast.as_ref().and_then(Forecast::predicted),
+            loss: labels.unit.clone(),
+            ..self.about.clone()
+        };
+        Files {
+            dir: self.dir.clone(),
+            config: self.config.clone(),
+            about,
+            labels,
+            writes_text: self.samples.is_some(),
+            for_tensorboard: self.tensorboard,
+        }
+    }
+
     /// The settings that must be equal, by name. The first difference in this order is reported. `data` is
     /// the data of the validation.
     fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {

@@ -44,6 +44,11 @@ impl Listeners {
         }
     }
 
+    /// Shows a line that also processes without a screen show: the one that leads is lost.
+    pub(super) fn show_everywhere(&self, line: &str) {
+        self.stalls.show(line);
+    }
+
     /// Reports the first failure of each task.
     pub(super) fn warn(&mut self, task: Task, error: Error) {
         if self.warnings.iter().any(|earlier| earlier.task == task) {

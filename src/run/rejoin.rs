@@ -5,27 +5,33 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 use serde::{Deserialize, Serialize};
 
+use super::copying::Copying;
+use super::directory::claim::Claim;
 use super::directory::writer::Writer;
 use super::event::{Event, GoesOnFrom, LostProcess, Return};
+use super::rejoining::Lead;
 use super::session::Session;
 use super::validation::BestSoFar;
 use crate::checkpoint::named_step;
 use crate::error::RestartError;
 use crate::{Error, Result};
 
-/// What all processes of a run must know when it goes on, as process 0 knows it.
+/// What all processes of a run must know when it goes on, as the first process knows it that was there
+/// before.
 #[derive(Serialize, Deserialize)]
 struct Common {
     best: BestSoFar,
+    /// All bests to which it may go back, the oldest first.
+    bests: Vec<BestSoFar>,
     saved: Option<u64>,
+    /// The best checkpoint on the disk.
+    best_saved: BestSoFar,
     unproven: u64,
     losses: u32,
     /// The newest checkpoint, if they have nothing in memory.
     checkpoint: Option<u64>,
-    /// Whether the run began with step 0, and so can begin again.
-    from_the_start: bool,
-    /// What is in the lock of the run directory.
-    signature: String,
+    /// The steps done when the run began or was resumed.
+    first: u64,
 }
 
 impl<S: Stage> Session<'_, S> {
@@ -59,25 +65,8 @@ impl<S: Stage> Session<'_, S> {
     fn allow(&mut self, failure: Error, step: u64) -> Result<()> {
         let most = self.pipeline.most_rejoins();
         if most == 0 || !self.pipeline.may_rejoin(&failure) {
-            return Err(match failure.lost_process() {
-                Some(0) if most > 0 => {
-                    let next = match self.dir.last().ok().flatten() {
-                        Some(checkpoint) => format!(
-                            "so start all processes again, with --resume, which continues from {}",
-                            checkpoint.display()
-                        ),
-                        None => "so start all processes again: there is no checkpoint yet, and the run \
-                             begins again"
-                            .to_owned(),
-                    };
-                    RestartError::new(format!(
-                        "process 0 has stopped without saying why: it was killed, or its machine or the \
-                         network failed; it is the one that cannot be replaced, {next}"
-                    ))
-                    .into()
-                }
-                _ => failure,
-            });
+            let waited = self.rejoining.losses > 0 && self.pipeline.has_left();
+            return Err(if waited { self.not_replaced(failure) } else { failure });
         }
         if self.rejoining.losses == most {
             return Err(RestartError::because(
@@ -92,36 +81,57 @@ impl<S: Stage> Session<'_, S> {
         self.rejoining.losses += 1;
         let lost = LostProcess { step, why: failure.to_string(), waits: self.pipeline.waits() };
         self.listeners.tell(&Event::Lost(&lost));
+        if failure.lost_process() == Some(0) {
+            self.listeners.show_everywhere(&format!("warning: {lost}"));
+        }
         self.note(&lost.to_string());
         Ok(())
     }
 
     /// The run was asked to end. So it does not wait for a process that takes the place of a lost one.
     fn not_waited_for(&self, why: &str) -> Error {
-        let next = match self.dir.last().ok().flatten() {
-            Some(checkpoint) => format!("; --resume continues from {}", checkpoint.display()),
-            None => ", and there is no checkpoint yet: the same command begins the run again".to_owned(),
-        };
+        let next = self.next();
         RestartError::new(format!(
             "{why}: this step cannot end without the lost process, so it is not saved{next}"
         ))
         .into()
     }
 
+    /// No process has taken the place of a lost one.
+    fn not_replaced(&self, failure: Error) -> Error {
+        RestartError::because(format!("{failure}{}", self.next()), failure).into()
+    }
+
+    /// How a run that could not go on continues.
+    fn next(&self) -> String {
+        match self.dir.last().ok().flatten() {
+            Some(checkpoint) => format!("; --resume continues from {}", checkpoint.display()),
+            None => ", and there is no checkpoint yet: the same command begins the run again".to_owned(),
+        }
+    }
+
     /// With all other processes: what the run must know to go on. Returns from what it goes on.
     pub(super) fn go_on(&mut self) -> Result<GoesOnFrom> {
         self.pipeline.compare("comparing runs", self.rejoining.in_common.clone())?;
         let in_memory = self.pipeline.rejoined().and_then(|rejoined| rejoined.step);
-        let own = self.common(in_memory);
-        let common = self.pipeline.of_first("going on after a loss", own)?;
-        self.dir.check_shared(&common.signature)?;
+        let own = match self.rejoining.takes_part {
+            true => Ok(None),
+            false => self.common(in_memory).map(Some),
+        };
+        let common: Option<Common> = self.pipeline.any_of("going on after a loss", own)?;
+        let common = common.ok_or_else(|| {
+            RestartError::new(
+                "all processes that knew this run were lost: start all again, with --resume if there is a \
+                 checkpoint",
+            )
+        })?;
         for reference in &self.references {
             self.pipeline.share_reference(reference)?;
         }
         let from = match (in_memory, common.checkpoint) {
             (Some(_), _) => GoesOnFrom::Memory,
             (None, Some(step)) => GoesOnFrom::Checkpoint(self.dir.checkpoint(step)),
-            (None, None) if common.from_the_start => GoesOnFrom::Start,
+            (None, None) if common.first == 0 => GoesOnFrom::Start,
             (None, None) => {
                 return Err(RestartError::new(
                     "a process and the one that kept a snapshot of it were lost together, and the checkpoint \
@@ -134,9 +144,14 @@ impl<S: Stage> Session<'_, S> {
         if let GoesOnFrom::Checkpoint(folder) = &from {
             self.pipeline.load(folder)?;
         }
+        self.take_lead()?;
         self.best = common.best;
+        self.saving.best = common.best_saved;
         self.rejoining.losses = common.losses;
         self.saving.go_on(common.saved, common.unproven);
+        if std::mem::take(&mut self.rejoining.takes_part) {
+            (self.first, self.rejoining.bests) = (common.first, common.bests);
+        }
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
         self.forget_cut();
@@ -144,20 +159,42 @@ impl<S: Stage> Session<'_, S> {
         Ok(from)
     }
 
-    fn common(&mut self, in_memory: Option<u64>) -> Result<Common> {
-        let checkpoint = match in_memory {
-            Some(_) => None,
-            None => self.dir.last()?.and_then(|newest| named_step(&newest)),
-        };
+    fn common(&self, in_memory: Option<u64>) -> Result<Common> {
+        let newest = self.dir.last()?.and_then(|newest| named_step(&newest));
+        let checkpoint = newest.filter(|_| in_memory.is_none());
         Ok(Common {
             best: self.rejoining.best_at(in_memory.or(checkpoint).unwrap_or_default()),
-            saved: self.saving.saved,
+            bests: self.rejoining.bests.clone(),
+            // Process 0 may have put a checkpoint in its place, and been lost before the others heard of it.
+            saved: self.saving.saved.max(newest),
+            best_saved: self.saving.best.clone(),
             unproven: self.saving.unproven,
             losses: self.rejoining.losses,
             checkpoint,
-            from_the_start: self.first == 0,
-            signature: self.writer.as_mut().map(Writer::signature).unwrap_or_default(),
+            first: self.first,
         })
+    }
+
+    /// In a process 0 that takes the place of a lost one: locks the run directory, and opens the run's files.
+    /// All processes check that they see them.
+    fn take_lead(&mut self) -> Result<()> {
+        let opened = self.open_files();
+        let signature = self.pipeline.of_first("looking at the run directory", opened)?;
+        self.dir.check_shared(&signature)
+    }
+
+    /// Returns what is in the lock of the run directory.
+    fn open_files(&mut self) -> Result<String> {
+        if let Some(Lead { files, copy_to }) = self.lead.take() {
+            self.writer = Some(Writer::begin(files, Claim::again(self.dir.clone())?, self.done())?);
+            self.copying = copy_to.map(Copying::start).transpose()?;
+            if let (Some(copying), Some(newest)) = (&self.copying, self.dir.last()?)
+                && let Some(step) = named_step(&newest)
+            {
+                copying.add(step, newest);
+            }
+        }
+        Ok(self.writer.as_mut().map(Writer::signature).unwrap_or_default())
     }
 
     fn tell_return(&mut self, step: u64, from: GoesOnFrom, since: Instant) {

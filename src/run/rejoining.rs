@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::directory::writer::Files;
 #[cfg(test)]
 use super::validation::Best;
 use super::validation::BestSoFar;
 use crate::error::{RestartError, Result};
 use crate::interrupt::Interrupt;
 use crate::pipeline::StepReport;
+use crate::store::Store;
 use crate::worker::pause_after;
 
 /// The number of steps whose numbers are kept, to compare them with the numbers of repeated steps.
@@ -79,21 +81,31 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The settings that must be equal in all processes, by name.
 pub(super) type InCommon = Vec<(String, String)>;
 
+/// What process 0 needs to lead a run.
+#[derive(Debug)]
+pub(super) struct Lead {
+    pub(super) files: Files,
+    /// Where checkpoints are copied to.
+    pub(super) copy_to: Option<Store>,
+}
+
 /// What a run needs to go on after the loss of a process.
 #[derive(Debug)]
 pub(super) struct Rejoining {
+    /// Whether this process takes the place of a lost one, and does not know the run yet.
+    pub(super) takes_part: bool,
     /// What must be equal in all processes.
     pub(super) in_common: InCommon,
     /// How often processes were lost.
     pub(super) losses: u32,
     pub(super) told: Told,
     /// The best checkpoint whenever it was another one, the oldest first.
-    bests: Vec<BestSoFar>,
+    pub(super) bests: Vec<BestSoFar>,
 }
 
 impl Rejoining {
     pub(super) fn new(in_common: InCommon, best: BestSoFar) -> Self {
-        Self { in_common, losses: 0, told: Told::default(), bests: vec![best] }
+        Self { takes_part: false, in_common, losses: 0, told: Told::default(), bests: vec![best] }
     }
 
     /// There is a new best checkpoint. The run never goes back to before `back_to` steps.

@@ -14,7 +14,7 @@ use super::directory::writer::Writer;
 use super::event::{Ended, Event, Failed, Outcome, Task};
 use super::forecast::Forecast;
 use super::listeners::Listeners;
-use super::rejoining::Rejoining;
+use super::rejoining::{Lead, Rejoining};
 use super::replanning::Replan;
 use super::samples::Samples;
 use super::saving::{Retention, Saving, is_due};
@@ -32,6 +32,8 @@ pub struct Session<'p, S: Stage> {
     pub(super) dir: RunDir,
     /// Only in the process that leads.
     pub(super) writer: Option<Writer>,
+    /// In a process 0 that takes the place of a lost one, until it leads.
+    pub(super) lead: Option<Lead>,
     pub(super) listeners: Listeners,
     pub(super) interrupt: Interrupt,
     pub(super) validation: Option<Validation>,

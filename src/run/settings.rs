@@ -268,12 +268,13 @@ impl Run {
 
     /// Checks the run directory now, and takes its lock if there is a run to continue. So a directory that
     /// cannot be used is refused before data is opened and stages are built. Without this call,
-    /// [`Run::begin`] does it. In a world of several processes, the first one does it for all.
+    /// [`Run::begin`] does it. In a world of several processes, the first one does it for all, unless the run
+    /// goes on after a loss.
     ///
     /// # Errors
     /// [`Error::Run`](crate::Error::Run) when the directory cannot be used; nothing in it has changed.
     pub fn claim(mut self, world: Option<&World>) -> Result<Self> {
-        if world.is_none_or(|world| world.process() == 0) {
+        if world.is_none_or(|world| world.process() == 0 && !world.goes_on()) {
             self.claim = Some(Claim::new(self.dir.clone(), self.resume)?);
         }
         Ok(self)

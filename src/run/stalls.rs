@@ -48,14 +48,19 @@ impl Stalls {
     pub(super) fn tell(&self, stall: &Stall) {
         self.untold().push(stall.clone());
         let line = stall.line();
-        match &self.screen {
-            _ if !self.shows => {}
-            Some(screen) => screen.complain(&line),
-            None => eprintln!("process {}: {line}", self.process),
-        }
+        self.show(&line);
         if let Some(path) = &self.history {
             let notes = self.notes.get_or_init(|| Notes::start(path.clone()));
             notes.note(self.done.load(Ordering::Relaxed), line);
+        }
+    }
+
+    /// Shows a line, in any process.
+    pub(super) fn show(&self, line: &str) {
+        match &self.screen {
+            _ if !self.shows => {}
+            Some(screen) => screen.complain(line),
+            None => eprintln!("process {}: {line}", self.process),
         }
     }
 

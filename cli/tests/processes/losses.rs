@@ -128,11 +128,11 @@ fn processes_may_be_lost_at_any_moment_of_a_step_with_all_that_belongs_to_it() {
         &["checkpoint.every=1", "checkpoint.beside=false"],
         &["train.snapshot_every=1"],
     ] {
-        for step in [3, 10] {
+        for (step, victim) in [(3, 1), (10, 1), (3, 0), (10, 0)] {
             let mut run = Throttled::start(2, sets);
             run.await_step(step);
-            run.kill(1);
-            run.begin(1);
+            run.kill(victim);
+            run.begin(victim);
             run.ends_as_if_nothing_had_happened();
         }
     }
@@ -178,26 +178,91 @@ fn neighbours_that_are_lost_together_before_the_first_checkpoint_begin_again_wit
 
 #[test]
 fn a_process_that_is_lost_at_any_moment_before_the_first_step_is_replaced() {
-    for moment in 0..6 {
+    for (moment, victim) in (0..6).flat_map(|moment| [(moment, 1), (moment, 0)]) {
         let mut run = Throttled::start(2, &[]);
         // Whatever it does then, the run ends well.
         std::thread::sleep(Duration::from_millis(30 * moment));
-        run.kill(1);
-        run.begin(1);
+        run.kill(victim);
+        run.begin(victim);
         run.ends_as_if_nothing_had_happened();
     }
 }
 
 #[test]
-fn the_first_process_cannot_be_replaced() {
-    let mut run = Throttled::start(3, &["pipeline.stages=3", "checkpoint.every=4"]);
+fn process_0_is_replaced_as_any_other() {
+    for size in [2, 3] {
+        let stages = format!("pipeline.stages={size}");
+        let mut run = Throttled::start(size, &[&stages, "checkpoint.every=4"]);
+        run.await_step(12);
+        run.kill(0);
+        run.begin(0);
+        for said in &run.all_end_as_if_nothing_had_happened()[1..] {
+            has(said, &["warning: step ", "process 0 has stopped without saying why", "start it again"]);
+        }
+    }
+}
+
+#[test]
+fn process_0_and_its_neighbour_are_lost_together() {
+    for (sets, expected) in [
+        (&["checkpoint.every=4"][..], "resumed after"),
+        (&[][..], "this process takes the place of process 0"),
+    ] {
+        let mut run = Throttled::start(3, &[&["pipeline.stages=3"], sets].concat());
+        run.await_step(12);
+        run.kill(0);
+        run.kill(1);
+        run.begin(1);
+        run.begin(0);
+        let args = run.args.clone();
+        let (place, ended) = run.end();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let whole = place.alone(&[&args[..], &["--run-dir", "whole"]].concat()).done();
+        let first = ended.into_iter().map(Ended::done).next().unwrap();
+        has(&first.stdout, &[expected]);
+        assert_eq!(first.hash(), whole.hash());
+        assert_eq!(place.numbers("runs/small"), place.numbers("whole"));
+    }
+}
+
+#[test]
+fn process_0_is_lost_while_all_join_again() {
+    let mut run = Throttled::start(4, &["pipeline.stages=4"]);
+    run.await_step(12);
+    run.kill(2);
+    run.await_said("the run waits");
+    run.kill(0);
+    run.begin(2);
+    run.begin(0);
+    run.ends_as_if_nothing_had_happened();
+}
+
+#[test]
+fn without_another_process_0_the_others_say_from_where_the_run_continues() {
+    let sets = ["pipeline.stages=3", "checkpoint.every=4", "launch.deadline=3"];
+    let mut run = Throttled::start(3, &sets);
     run.await_step(12);
     run.kill(0);
     for process in [1, 2] {
         let said = run.running[process].take().unwrap().end().failed(1);
-        has(&said, &["it is the one that cannot be replaced"]);
-        has(&said, &["continues from runs/small/checkpoints/step-0000"]);
+        has(&said, &["cannot reach process 0 at ", "within 3 s"]);
+        has(&said, &["--resume continues from runs/small/checkpoints/step-0000"]);
     }
+}
+
+#[test]
+fn processes_that_wait_for_process_0_make_way_when_all_are_started_again() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3", "checkpoint.every=4"]);
+    run.await_step(12);
+    run.kill(0);
+    let left: Vec<Started> = (1..3).map(|process| run.running[process].take().expect("it runs")).collect();
+    run.args.push("--resume".to_owned());
+    (0..3).for_each(|process| run.begin(process));
+    for process in left {
+        has(&process.end().failed(1), &["--resume"]);
+    }
+    run.args.retain(|arg| arg != "--resume");
+    run.ends_as_if_nothing_had_happened();
 }
 
 #[test]

@@ -92,9 +92,9 @@ impl Others {
         *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    /// Whether another process may take the place of this one, if it is lost. All connect to process 0.
-    pub(crate) fn may_replace(&self, process: u32) -> bool {
-        self.replaces && process > 0
+    /// Whether the run goes on when another process takes the place of a lost one.
+    pub(crate) fn replaces(&self) -> bool {
+        self.replaces
     }
 
     /// These processes hold all up. So they count as lost; if this one is among them, it leaves.

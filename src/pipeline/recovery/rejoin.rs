@@ -42,7 +42,7 @@ impl<S: Stage> RejoinState<S> {
         let mut left = self.spec.restarts.most;
         while (goes_on || left > 0)
             && let Err(error) = &launched
-            && let Some(lost) = error.lost_process().filter(|lost| *lost != 0)
+            && let Some(lost) = error.lost_process()
         {
             left = left.saturating_sub(1);
             let lost = vec![lost];
@@ -77,15 +77,13 @@ impl<S: Stage> RejoinState<S> {
 }
 
 impl<S: Stage> Pipeline<S> {
-    /// Whether [`Pipeline::rejoin`] can help after this failure: another process was lost, this one can join
-    /// its run again, and process 0 is there, to which all connect.
+    /// Whether [`Pipeline::rejoin`] can help after this failure: another process was lost, and this one can
+    /// join its run again.
     pub fn may_rejoin(&self, failure: &Error) -> bool {
         let Some(again) = self.again.as_ref().filter(|_| failure.is_echo()) else {
             return false;
         };
-        let mut lost = self.lost(again);
-        lost.extend(failure.lost_process());
-        !lost.is_empty() && !lost.contains(&0)
+        failure.lost_process().is_some() || !self.lost(again).is_empty()
     }
 
     /// The processes that were lost, as far as this one knows.
@@ -159,6 +157,11 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
+    /// Whether this process has left its run, and has not joined it again.
+    pub(crate) fn has_left(&self) -> bool {
+        self.again.as_ref().is_some_and(|again| again.lost.is_some())
+    }
+
     /// The oldest step to which the processes can return from memory.
     pub(crate) fn oldest_kept(&self) -> u64 {
         let again = self.again.as_ref();
@@ -192,14 +195,14 @@ impl<S: Stage> Pipeline<S> {
     /// What any process brings: of the first one that has it. Every process receives it.
     ///
     /// # Errors
-    /// As for [`Pipeline::any`].
+    /// As for [`Pipeline::of_first`].
     pub(crate) fn any_of<T: Serialize + DeserializeOwned>(
         &mut self,
         what: &str,
-        own: Option<T>,
+        own: Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.begin(format_args!("{what}"))?;
-        let all = self.ranks.spread(what, Ok(Vec::from_iter(own)));
+        let all = self.ranks.spread(what, own.map(Vec::from_iter));
         Ok(self.note(all)?.into_iter().next())
     }
 

@@ -29,7 +29,7 @@ pub(in crate::run) struct Claim {
     dir: RunDir,
     /// For a run that is there. A new run takes its lock when its directory is made.
     lock: Option<Lock>,
-    /// Whether a run is there that was lost before its first checkpoint.
+    /// Whether a run is there that does not continue from a checkpoint.
     begins_again: bool,
     /// The checkpoint to continue from.
     from: Option<PathBuf>,
@@ -111,6 +111,12 @@ impl Claim {
                 Err(RunError::because(format!("{source}; {cure}"), source).into())
             }
         }
+    }
+
+    /// For a run that goes on after the process was lost that held its lock.
+    pub(in crate::run) fn again(dir: RunDir) -> Result<Self> {
+        let lock = Some(Lock::take(dir.path())?);
+        Ok(Self { lock, begins_again: true, ..Self::of_new(dir) })
     }
 
     /// Whether it begins a run again that was lost before its first checkpoint.

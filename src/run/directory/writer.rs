@@ -36,14 +36,21 @@ pub(in crate::run) struct Writer {
     labels: Labels,
 }
 
+/// What the files of a run are about.
+#[derive(Clone, Debug)]
+pub(in crate::run) struct Files {
+    pub(in crate::run) dir: RunDir,
+    pub(in crate::run) config: Option<String>,
+    pub(in crate::run) about: About,
+    pub(in crate::run) labels: Labels,
+    pub(in crate::run) writes_text: bool,
+    pub(in crate::run) for_tensorboard: bool,
+}
+
 impl Writer {
     /// Makes the directory of a new run, or opens the directory of a run that continues after `step` steps.
-    pub(in crate::run) fn begin(
-        (dir, claim): (&RunDir, Claim),
-        (config, about, labels): (Option<&str>, About, Labels),
-        (writes_text, for_tensorboard): (bool, bool),
-        step: u64,
-    ) -> Result<Self> {
+    pub(in crate::run) fn begin(files: Files, claim: Claim, step: u64) -> Result<Self> {
+        let Files { dir, config, about, labels, writes_text, for_tensorboard } = files;
         let resumed = claim.from().is_some();
         let new = !resumed && !claim.begins_again();
         let lock = claim.lock()?;
@@ -55,10 +62,10 @@ impl Writer {
             let folder = dir.checkpoints_folder();
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
             checkpoint::tidy(&folder)?;
-            if let Some(config) = config {
+            if let Some(config) = &config {
                 whole::write(&dir.config(), config)?;
             }
-            write_about(dir, &about)?;
+            write_about(&dir, &about)?;
             let samples = dir.samples();
             let samples = (writes_text || samples.exists()).then(|| sample_file(samples, step));
             Ok((
@@ -74,7 +81,6 @@ impl Writer {
         }
         let (mark, metrics, samples, history) = opened?;
         Ok(Self {
-            dir: dir.clone(),
             new,
             lock,
             metrics,
@@ -82,7 +88,8 @@ impl Writer {
             tensorboard: for_tensorboard.then(|| TensorBoard::new(dir.tensorboard(), step)),
             history,
             mark,
-            config: config.map(str::to_owned),
+            dir,
+            config,
             about,
             labels,
         })

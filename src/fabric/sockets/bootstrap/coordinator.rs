@@ -38,6 +38,8 @@ struct Gathering<'a> {
     members: Vec<Option<(Arc<Channel>, Hello)>>,
     /// For which processes somebody came that does not belong to the run.
     unproven: BTreeSet<u32>,
+    /// The processes of an earlier run that were sent away, and why.
+    left_over: BTreeMap<u32, String>,
     deadline: Instant,
 }
 
@@ -61,6 +63,7 @@ pub(super) fn gather(
         asked: BTreeMap::new(),
         members: (0..membership.processes).map(|_| None).collect(),
         unproven: BTreeSet::new(),
+        left_over: BTreeMap::new(),
         deadline,
     };
     loop {
@@ -171,12 +174,17 @@ impl Gathering<'_> {
         let member = self.members.get(process as usize);
         let twice = || format!("two processes came with RANK {process}: give each its own");
         let taken = member.is_some_and(Option::is_some).then(twice);
+        // Another process 0 was lost, and this one takes its place: the others know the run.
+        let known =
+            arrival.hello.as_ref().filter(|_| self.membership.replaces).and_then(|hello| hello.was_in);
+        let own = Hello { was_in: self.own.was_in.or(known), ..self.own.clone() };
         let objection = match &arrival.hello {
             None => Some(other_tls(&format!("process {process}"), arrival.tls)),
-            Some(hello) => objection(&self.own, process, hello).or(taken),
+            Some(hello) => objection(&own, process, hello).or(taken),
         };
         match (objection, arrival.hello) {
             (None, Some(hello)) => {
+                self.own = own;
                 // The deadline itself is not the end of this process.
                 self.waiting
                     .acceptor
@@ -185,13 +193,18 @@ impl Gathering<'_> {
                 self.members[process as usize] = Some((channel, hello));
                 Ok(())
             }
-            (objection, _) => {
+            (objection, hello) => {
                 let cause = objection.unwrap_or_default();
                 // If it has gone already, nothing is lost.
                 let _ = send(&channel, &Message::Refused(cause.clone()), self.deadline);
                 if self.goes_on() {
                     // If it was a spare, the next one is asked at once.
                     self.asked.remove(&process);
+                    return Ok(());
+                }
+                if hello.is_some_and(|hello| hello.was_in.is_some()) {
+                    // It is left over from a run whose processes are all started again.
+                    self.left_over.insert(process, cause);
                     return Ok(());
                 }
                 Err(FabricError::refused(cause).into())
@@ -303,7 +316,11 @@ impl Gathering<'_> {
                 self.own.alike.other_build(&format!("process {process}"))
             ),
         });
-        let (missing, notes) = (list(&missing), notes.collect::<String>());
+        let left_over = self.left_over.iter().filter(|(process, _)| missing.contains(process));
+        let left_over = left_over.map(|(process, cause)| {
+            format!("; process {process} of a run that goes on came and was sent away: {cause}")
+        });
+        let (missing, notes) = (list(&missing), notes.chain(left_over).collect::<String>());
         let (of, address) = (self.membership.processes, &self.membership.address);
         let seconds = self.membership.deadline.as_secs_f64();
         FabricError::refused(format!(

@@ -126,8 +126,8 @@ pub(super) fn join(
             (known, pairs, door)
         }
         _ => {
-            let (known, pairs) =
-                members::come(membership, (&gate, interrupt, was_in.is_some()), hello, deadline)?;
+            let listens = back.is_some_and(|back| !back.lost.contains(&0));
+            let (known, pairs) = members::come(membership, (&gate, interrupt, listens), hello, deadline)?;
             (known, pairs, None)
         }
     };
