@@ -364,7 +364,7 @@ section! {
         /// `train` prints what it took and why.
         fabric: FabricKind = FabricKind::Auto => [local, page("links.md#by-mpi")],
         /// Not with fabric `"mpi"`: host and port where process 0 listens, such as `"10.0.0.1:29500"`; comes
-        /// before the environment's.
+        /// before the environment's. More of them, after commas, are for a spare that takes its place.
         address: Option<String> = None => [
             only("fabric", SOCKETS), local,
             unset("what the launcher says"), page("launchers.md#with-a-launcher"),

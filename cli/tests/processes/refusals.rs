@@ -59,7 +59,7 @@ fn processes_that_cannot_share_the_ranks_are_refused() {
 
 #[test]
 fn an_address_without_a_port_is_refused() {
-    let said = Place::new().alone(&["--set", "launch.address=localhost"]).failed(2);
+    let said = Place::new().alone(&["--set", "launch.address=a:1, localhost"]).failed(2);
     assert_eq!(
         said,
         "error: --set: launch.address: \"localhost\" is not a host and port: \

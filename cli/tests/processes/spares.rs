@@ -1,8 +1,8 @@
 //! Spares: they wait beside a run, and take the places of processes that are lost.
 
-use super::Started;
 use super::throttled::{MANY, Throttled};
-use crate::has;
+use super::{Ended, Started};
+use crate::{has, worlds};
 
 /// What a spare has printed after it was known.
 fn printed_since(spare: Started) -> String {
@@ -86,12 +86,65 @@ fn a_spare_ends_with_its_run() {
     let (_, ended) = run.end();
     ended.into_iter().for_each(|process| drop(process.done()));
     assert_eq!(printed_since(spare), "the run has ended\n");
+}
 
-    let mut run = Throttled::start(2, &[]);
-    let spare = run.spare();
-    spare.await_printed("\n");
+/// Ends a run in which a spare has taken the place of process 0. Returns what the spare has printed.
+fn ends_with_spare(mut run: Throttled, spare: Started) -> String {
+    let args = run.args.clone();
+    run.running[0] = Some(spare);
+    let (place, ended) = run.end_all();
+    let first = ended.into_iter().map(Ended::done).next().expect("process 0");
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let whole = place.alone(&[&args[..], &["--run-dir", "whole"]].concat()).done();
+    assert_eq!(first.hash(), whole.hash());
+    assert_eq!(place.numbers("runs/small"), place.numbers("whole"));
+    first.stdout
+}
+
+#[test]
+fn one_of_the_spares_takes_the_place_of_process_0() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    // The first one that comes.
+    let heir = run.heir(&[]);
+    heir.await_printed("\n");
+    let other = run.spare();
+    other.await_printed("\n");
+    run.await_step(8);
     run.kill(0);
-    has(&spare.end().failed(2), &["error: process 0 at "]);
+    let said = ends_with_spare(run, heir);
+    has(&said, &["takes the place of process 0\n", "this process takes the place of process 0"]);
+    // It waits beside the run of the new process 0.
+    assert_eq!(printed_since(other), "the run has ended\n");
+}
+
+#[test]
+fn a_heir_that_has_died_is_followed_by_another_spare() {
+    let mut run = Throttled::start(2, &[]);
+    let mut dead = run.spare();
+    dead.await_printed("\n");
+    let heir = run.heir(&[]);
+    heir.await_printed("\n");
+    dead.child.kill().unwrap();
+    dead.child.wait().unwrap();
+    run.await_step(8);
+    run.kill(0);
+    has(&ends_with_spare(run, heir), &["takes the place of process 0\n"]);
+}
+
+/// As if they were on two hosts: the spare listens at the second address first.
+#[test]
+fn another_process_0_may_listen_at_another_address() {
+    let port = worlds::free_address();
+    let port = port.rsplit_once(':').expect("a port").1;
+    let [first, second] = [2, 3].map(|host| format!("127.0.0.{host}:{port}"));
+    let addresses = format!("launch.address={first}, {second}");
+    let mut run = Throttled::start(3, &["pipeline.stages=3", &addresses]);
+    let addresses = format!("launch.address={second},{first}");
+    let heir = run.heir(&["--set", &addresses]);
+    heir.await_printed("\n");
+    run.await_step(8);
+    run.kill(0);
+    has(&ends_with_spare(run, heir), &["takes the place of process 0\n"]);
 }
 
 #[test]

@@ -92,10 +92,19 @@ impl Throttled {
 
     /// Starts a spare with further options.
     pub(super) fn spare_with(&self, more: &[&str]) -> Started {
-        let (host, port) = self.address.rsplit_once(':').unwrap();
         // It prints no hash, so it need not know that process 0 does.
         let args = self.args().into_iter().filter(|arg| *arg != "--weights-hash");
-        let args: Vec<&str> = args.chain(["--spare"]).chain(more.iter().copied()).collect();
+        self.beside(&args.chain(more.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// Starts a spare that may become process 0.
+    pub(super) fn heir(&self, more: &[&str]) -> Started {
+        self.beside(&[&self.args(), more].concat())
+    }
+
+    fn beside(&self, args: &[&str]) -> Started {
+        let (host, port) = self.address.rsplit_once(':').unwrap();
+        let args = [args, &["--spare"]].concat();
         let mut command = self.place.train(&args);
         command.env("MASTER_ADDR", host).env("MASTER_PORT", port);
         Started::new(command)
@@ -154,13 +163,23 @@ impl Throttled {
     /// How all end, by process.
     pub(super) fn end(mut self) -> (Place, Vec<Ended>) {
         self.free();
-        let all = self.running.iter_mut().map(|running| running.take().expect("it runs"));
-        let mut ended: Vec<Ended> = all.map(Started::end).collect();
+        let mut ended = self.end_each();
         let Screen::Read(reading) = self.screen else {
             unreachable!("it was freed");
         };
         ended[0].stdout = reading.join().unwrap().trim_start().to_owned();
         (self.place, ended)
+    }
+
+    /// The same, if another process than the throttled one is process 0 now.
+    pub(super) fn end_all(mut self) -> (Place, Vec<Ended>) {
+        let ended = self.end_each();
+        (self.place, ended)
+    }
+
+    fn end_each(&mut self) -> Vec<Ended> {
+        let all = self.running.iter_mut().map(|running| running.take().expect("it runs"));
+        all.map(Started::end).collect()
     }
 
     /// All end well, with the weights of a run without a loss, and each step is told once.

@@ -352,10 +352,13 @@ fn launch(config: &Config) -> Result<()> {
     let Some(address) = &config.launch.address else {
         return Ok(());
     };
-    let parts = address.rsplit_once(':');
-    let whole =
-        parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-    config.require(whole, "launch.address", || {
-        format!("\"{address}\" is not a host and port: write \"host:port\", such as \"127.0.0.1:29500\"")
+    let is_whole = |address: &str| {
+        let parts = address.rsplit_once(':');
+        parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0))
+    };
+    let wrong = address.split(',').map(str::trim).find(|address| !is_whole(address));
+    config.require(wrong.is_none(), "launch.address", || {
+        let wrong = wrong.unwrap_or_default();
+        format!("\"{wrong}\" is not a host and port: write \"host:port\", such as \"127.0.0.1:29500\"")
     })
 }

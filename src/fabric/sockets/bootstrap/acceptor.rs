@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::message::{Hello, Message, receive};
-use crate::fabric::processes::Alike;
+use super::message::{Comer, Hello, Message, receive};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
 use crate::interrupt::Interrupt;
@@ -47,8 +46,8 @@ pub(super) struct Arrival {
     pub(super) tls: bool,
     /// What it says, if it joins the run.
     pub(super) hello: Option<Hello>,
-    /// What it would join with, if it is a spare.
-    pub(super) spare: Option<Alike>,
+    /// What it says, if it is a spare.
+    pub(super) spare: Option<Comer>,
 }
 
 /// Waits for new connections and for known processes, all at once.

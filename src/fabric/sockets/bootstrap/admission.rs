@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Arrival, Event};
-use super::alike::other_tls;
+use super::alike::{other_run, other_tls};
 use super::message::{Message, send};
 use crate::fabric::processes::Alike;
 use crate::fabric::sockets::channel::Channel;
@@ -33,9 +33,21 @@ pub(super) struct Waiting {
     pub(super) acceptor: Acceptor,
     /// What a spare must have too.
     alike: Alike,
-    pub(super) spares: Vec<Arc<Channel>>,
+    processes: u32,
+    /// The number that the run had when it began.
+    pub(super) run: Option<[u8; 32]>,
+    spares: Vec<Spare>,
     /// Those that have come too early.
     early: Vec<Arrival>,
+}
+
+/// A process that waits to take a place.
+struct Spare {
+    channel: Arc<Channel>,
+    /// Whether process 0 may listen on its machine.
+    can_lead: bool,
+    /// Whether it takes process 0's place when that is lost. One spare at most does.
+    is_heir: bool,
 }
 
 /// A thread that listens at process 0's address. When this is dropped, the run has ended, and spares are
@@ -46,8 +58,8 @@ pub(in crate::fabric::sockets) struct Door {
 }
 
 impl Waiting {
-    pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike) -> Self {
-        Self { at, acceptor, alike, spares: Vec::new(), early: Vec::new() }
+    pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike, processes: u32) -> Self {
+        Self { at, acceptor, alike, processes, run: None, spares: Vec::new(), early: Vec::new() }
     }
 
     /// Takes in somebody who has come while the processes were not connecting.
@@ -56,6 +68,13 @@ impl Waiting {
             Purpose::Spare => self.take_spare(&arrival),
             Purpose::Join => {
                 self.forget_gone();
+                let was_in = arrival.hello.as_ref().and_then(|hello| hello.was_in);
+                if was_in.is_some() && was_in != self.run {
+                    let refused = Message::Refused(other_run(&format!("process {}", arrival.process)));
+                    // If it has gone, it need not know.
+                    let _ = send(&arrival.channel, &refused, Instant::now() + PATIENCE);
+                    return;
+                }
                 self.early.push(arrival);
             }
             // Its connection is closed.
@@ -77,25 +96,48 @@ impl Waiting {
     /// A spare that could not take any place is told so now, and not when a process is lost.
     fn take_spare(&mut self, arrival: &Arrival) {
         if self.spares.len() == MOST {
-            self.spares.retain(|spare| !spare.has_gone());
+            self.spares.retain(|spare| !spare.channel.has_gone());
         }
         let cause = match &arrival.spare {
             None => Some(other_tls(SPARE, arrival.tls)),
             Some(_) if self.spares.len() == MOST => Some(format!("{MOST} spares wait already")),
-            Some(spare) => self.alike.difference(SPARE, spare),
+            Some(spare) => self.alike.difference(SPARE, &spare.alike),
         };
         let answer = cause.map_or(Message::Known, Message::Refused);
         let told = send(&arrival.channel, &answer, Instant::now() + PATIENCE);
         if let (Ok(()), Message::Known) = (told, answer) {
-            self.spares.push(Arc::clone(&arrival.channel));
+            let can_lead = arrival.spare.as_ref().is_some_and(|spare| spare.can_lead);
+            self.spares.push(Spare { channel: Arc::clone(&arrival.channel), can_lead, is_heir: false });
+            self.name_heir();
         }
+    }
+
+    /// If no heir is there, tells a spare that it is the heir now.
+    fn name_heir(&mut self) {
+        self.spares.retain(|spare| !spare.is_heir || !spare.channel.has_gone());
+        if self.spares.iter().any(|spare| spare.is_heir) {
+            return;
+        }
+        let heir = Message::Heir { processes: self.processes };
+        if let Some(next) = self.spares.iter_mut().find(|spare| spare.can_lead) {
+            // If it has gone, that is noticed the next time.
+            let _ = send(&next.channel, &heir, Instant::now() + PATIENCE);
+            next.is_heir = true;
+        }
+    }
+
+    /// A spare that shall take a place. The heir is the last of them.
+    pub(super) fn take_last(&mut self) -> Option<Arc<Channel>> {
+        let place =
+            self.spares.iter().rposition(|spare| !spare.is_heir).or(self.spares.len().checked_sub(1))?;
+        Some(self.spares.remove(place).channel)
     }
 
     /// Tells the spares that the run has ended.
     pub(super) fn end(&mut self) {
         for spare in self.spares.drain(..) {
             // If it has gone, it need not know.
-            let _ = send(&spare, &Message::Over, Instant::now() + PATIENCE);
+            let _ = send(&spare.channel, &Message::Over, Instant::now() + PATIENCE);
         }
     }
 }
@@ -112,6 +154,7 @@ impl Door {
                 if let Some(Event::Came(arrival)) = waiting.acceptor.next(Instant::now() + LOOK) {
                     waiting.take(arrival);
                 }
+                waiting.name_heir();
             }
             waiting
         };
@@ -164,7 +207,7 @@ mod tests {
         let gate = Gate { process: 0, tls: false, key: Key::new(None), run: None };
         let door = TcpListener::bind("127.0.0.1:0").expect("a port");
         let acceptor = Acceptor::new(door, gate).expect("it listens");
-        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"));
+        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"), 2);
         let [(first, one), (_second, another)] = [comes(), comes()];
         waiting.take(one);
         drop(first);

@@ -18,11 +18,14 @@ pub(super) fn objection(first: &Hello, process: u32, other: &Hello) -> Option<St
         return Some(format!("{who} has the same number as process 0: give each its own RANK"));
     }
     if other.was_in.is_some() && other.was_in != first.was_in {
-        return Some(format!(
-            "{who} was in another run, which has ended: start all processes again, with --resume"
-        ));
+        return Some(other_run(&who));
     }
     first.alike.difference(&who, &other.alike)
+}
+
+/// Says that `who` was in another run.
+pub(super) fn other_run(who: &str) -> String {
+    format!("{who} was in another run, which has ended: start all processes again, with --resume")
 }
 
 /// Says that `who` encrypts its connections and process 0 does not, or the other way round.

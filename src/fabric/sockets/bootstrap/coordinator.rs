@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::admission::Waiting;
 use super::alike::{objection, other_tls};
 use super::message::{Hello, Message, send};
 use super::peer::Table;
-use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
+use super::{GRACE, Known, Membership, Pair, address};
 use crate::error::{Error, FabricError, RestartError, Result, list};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
@@ -69,7 +69,10 @@ pub(super) fn gather(
     loop {
         let joined = gathering.admit_all().and_then(|()| gathering.connect());
         match joined {
-            Ok((known, pairs)) => return Ok((known, pairs, gathering.waiting)),
+            Ok((known, pairs)) => {
+                gathering.waiting.run = Some(known.first);
+                return Ok((known, pairs, gathering.waiting));
+            }
             Err(error) if gathering.begins_anew(&error) => gathering.begin_anew(),
             Err(error) => {
                 let refused = Message::Refused(error.to_string());
@@ -86,12 +89,10 @@ pub(super) fn gather(
 
 /// Listens where the membership says.
 fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hello) -> Result<Waiting> {
-    let address = &membership.address;
-    let cannot = |source: io::Error| FabricError::cannot_listen(address, source);
-    let places = places(membership, address.to_socket_addrs().map_err(cannot)?)?;
-    let (listener, at) = listen_at(&places).map_err(cannot)?;
+    let (listener, at) = address::listen(membership)?;
+    let cannot = |source: io::Error| FabricError::cannot_listen(&membership.address, source);
     let acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
-    Ok(Waiting::at(at, acceptor, hello(at).alike))
+    Ok(Waiting::at(at, acceptor, hello(at).alike, membership.processes))
 }
 
 impl Gathering<'_> {
@@ -158,7 +159,7 @@ impl Gathering<'_> {
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
             }
-            while let Some(spare) = self.waiting.spares.pop() {
+            while let Some(spare) = self.waiting.take_last() {
                 let take = Message::Take { process, processes };
                 if !spare.has_gone() && send(&spare, &take, now + GRACE).is_ok() {
                     self.asked.insert(process, now);
@@ -333,49 +334,6 @@ impl Gathering<'_> {
 /// This process was asked to end.
 fn interrupted(process: u32) -> Error {
     RestartError::WaitEnded { process }.into()
-}
-
-/// Where process 0 may listen, and the address by which others of its machine know it.
-fn places(
-    membership: &Membership,
-    found: impl Iterator<Item = SocketAddr>,
-) -> Result<Vec<(SocketAddr, Option<IpAddr>)>> {
-    let place = |mut place: SocketAddr| {
-        let is_own = is_own_name(&membership.address, place.ip());
-        if membership.secret.is_none() {
-            // Others may come to it by another address of this machine.
-            let known = match place.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            };
-            return place.ip().is_loopback().then_some((place, is_own.then_some(known)));
-        }
-        if is_own {
-            place.set_ip(anywhere(place.ip()));
-        }
-        Some((place, None))
-    };
-    let places: Vec<_> = found.filter_map(place).collect();
-    match places.is_empty() && membership.secret.is_none() {
-        true => Err(FabricError::needs_secret(&membership.address).into()),
-        false => Ok(places),
-    }
-}
-
-/// Listens at the first of these places that is free.
-fn listen_at(places: &[(SocketAddr, Option<IpAddr>)]) -> io::Result<(TcpListener, SocketAddr)> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for (place, known) in places {
-        match TcpListener::bind(place) {
-            Ok(listener) => {
-                let mut own = listener.local_addr()?;
-                own.set_ip(known.unwrap_or(own.ip()));
-                return Ok((listener, own));
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// The address at which other machines reach this one, if any process is on another machine.

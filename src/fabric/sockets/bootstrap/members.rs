@@ -1,7 +1,7 @@
 //! All processes but process 0: each connects to process 0, waits until all have, and connects with each.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use super::alike::other_tls;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::reach::reach;
-use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
+use super::{GRACE, Known, Membership, Pair, address};
 use crate::error::{Error, FabricError, Problem, ProcessLoss, RestartError, Result};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
@@ -59,8 +59,8 @@ fn come_once(
     let cannot = |source: io::Error| FabricError::cannot_listen("a free port", source);
     // This process reaches process 0 from this address. So the others, which reach process 0 too, can use it.
     let own = first.here().map_err(cannot)?.ip();
-    let own = match membership.secret.is_some() && is_own_name(&membership.address, own) {
-        true => anywhere(own),
+    let own = match membership.secret.is_some() && address::has_own_name(&membership.address, own) {
+        true => address::anywhere(own),
         false => own,
     };
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
@@ -224,12 +224,11 @@ pub(super) fn reach_first(
     purpose: Purpose,
     deadline: Instant,
 ) -> Result<Channel> {
-    let address = &membership.address;
     let own_only = membership.secret.is_none();
-    if own_only && leads_away(address) {
-        return Err(FabricError::needs_secret(address).into());
+    if own_only && address::leads_away(&membership.address) {
+        return Err(FabricError::needs_secret(&membership.address).into());
     }
-    let connect = |time| connect_any(address, own_only, time);
+    let connect = |time| address::connect(&membership.address, own_only, time);
     let has_ended = |error: &io::Error| again && error.kind() == ErrorKind::ConnectionRefused;
     let goes_on = |error: &io::Error| !has_ended(error);
     let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), deadline);
@@ -250,7 +249,7 @@ fn unreached(membership: &Membership, rebuff: Rebuff) -> Error {
     let address = &membership.address;
     let error = match rebuff {
         // Where the name leads may be known only now.
-        Rebuff::Unreached(_) if membership.secret.is_none() && leads_away(address) => {
+        Rebuff::Unreached(_) if membership.secret.is_none() && address::leads_away(address) => {
             FabricError::needs_secret(address)
         }
         Rebuff::Unreached(error) => FabricError::Refused(Problem::because(
@@ -288,27 +287,4 @@ fn not_let_in(address: &str, has_secret: bool) -> FabricError {
         }
     };
     FabricError::refused(format!("process 0 at {address} does not let this process in: {why}"))
-}
-
-/// Whether an address leads only to other hosts, or can be reached from them.
-fn leads_away(address: &str) -> bool {
-    let mut addresses = address.to_socket_addrs().into_iter().flatten().peekable();
-    addresses.peek().is_some() && !addresses.any(|address| address.ip().is_loopback())
-}
-
-/// Connects to the first of the addresses that accepts. `own_only`: only to addresses of this machine alone.
-fn connect_any(address: &str, own_only: bool, time: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    let mut addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    addresses.retain(|address| !own_only || address.ip().is_loopback());
-    for address in &addresses {
-        match TcpStream::connect_timeout(address, time) {
-            // The system may give the connecting end the very port that it connects to. Then the process
-            // would be connected with itself.
-            Ok(stream) if stream.local_addr()? == *address => {}
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }

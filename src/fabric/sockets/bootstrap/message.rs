@@ -17,8 +17,8 @@ const LONGEST: u64 = 1 << 20;
 pub(super) enum Message {
     /// To process 0: who joins the run.
     Hello(Hello),
-    /// To process 0: what a spare would join with.
-    Spare(Alike),
+    /// To process 0: who waits beside the run.
+    Spare(Comer),
     /// From process 0, when all have come: the addresses of all processes, and the number of this run, from
     /// which all make its key. `first` is the number that the run had when it began: it is another one if
     /// processes were lost since, and the run goes on.
@@ -33,6 +33,8 @@ pub(super) enum Message {
     Ready,
     /// To a spare: process 0 knows it.
     Known,
+    /// To one of the spares: it takes the place of process 0 of `processes` when that is lost.
+    Heir { processes: u32 },
     /// To a spare: it takes the place of process `process` of `processes`.
     Take { process: u32, processes: u32 },
     /// To a spare: the run has ended.
@@ -50,6 +52,15 @@ pub(super) struct Hello {
     pub(super) alike: Alike,
     /// The number of the run that it was in, and goes on with.
     pub(super) was_in: Option<[u8; 32]>,
+}
+
+/// A spare.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Comer {
+    /// What it would join with.
+    pub(super) alike: Alike,
+    /// Whether one of process 0's addresses is on its machine.
+    pub(super) can_lead: bool,
 }
 
 /// Sends a message before the deadline.

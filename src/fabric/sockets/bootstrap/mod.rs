@@ -2,6 +2,7 @@
 //! Then each connects to each.
 
 mod acceptor;
+mod address;
 mod admission;
 mod alike;
 mod coordinator;
@@ -11,7 +12,7 @@ mod peer;
 mod reach;
 mod spare;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,8 @@ pub struct Membership {
     pub process: u32,
     /// How many there are.
     pub processes: u32,
-    /// Where process 0 listens: host and port.
+    /// Where process 0 listens: host and port. Several are separated by commas: where it listens, and where
+    /// another process 0 may listen that takes the place of a lost one, in this order.
     pub address: String,
     /// How long all of it may take: to wait for the others, and to connect with each.
     pub deadline: Duration,
@@ -137,7 +139,7 @@ pub(super) fn join(
     Ok(Joined { pairs, local: local.collect(), first: known.first, goes_on: known.first != known.run, door })
 }
 
-/// Waits beside a run until a process is lost. Calls `known` when process 0 knows this spare. Returns its
+/// Waits beside a run until a process is lost, which may be process 0. Calls `known` when process 0 knows this spare. Returns its
 /// number and how many there are; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
@@ -171,20 +173,4 @@ fn gate(membership: &Membership) -> Result<Gate> {
         key: Key::new(membership.secret.as_ref()),
         run: None,
     })
-}
-
-/// Whether an address is a name of this machine that others may know too, but that leads only to this machine
-/// itself here. A machine's own name is often like that. Then process 0 listens at all its addresses.
-fn is_own_name(address: &str, ip: IpAddr) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let literal = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    ip.is_loopback() && !literal && host != "localhost"
-}
-
-/// All addresses of this machine, of the same kind as `ip`.
-fn anywhere(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
 }

@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use super::Membership;
 use super::members::{reach_first, unheard};
-use super::message::{Message, receive, send};
+use super::message::{Comer, Message, receive, send};
+use super::{Membership, address};
 use crate::error::{FabricError, Result};
 use crate::fabric::processes::{Alike, plain};
 use crate::fabric::sockets::handshake::{Gate, Purpose};
@@ -22,17 +22,31 @@ pub(super) fn stand_by(
     known: impl FnOnce(),
     deadline: Instant,
 ) -> Result<Option<[u32; 2]>> {
-    let first = reach_first(membership, (gate, None, false), Purpose::Spare, deadline)?;
-    let mut said = send(&first, &Message::Spare(alike), deadline).and_then(|()| receive(&first, deadline));
-    if let Ok(Message::Known) = said {
-        known();
-        said = receive(&first, Instant::now() + YEAR);
-    }
-    match said {
-        Ok(Message::Take { process, processes }) => Ok(Some([process, processes])),
-        Ok(Message::Over) => Ok(None),
-        Ok(Message::Refused(why)) => Err(FabricError::refused(plain(&why)).into()),
-        Ok(_) => Err(unheard(membership, ErrorKind::InvalidData.into()).into()),
-        Err(error) => Err(unheard(membership, error).into()),
+    let comer = Comer { alike, can_lead: address::has_own(membership) };
+    let (mut known, mut deadline) = (Some(known), deadline);
+    loop {
+        let first = reach_first(membership, (gate, None, false), Purpose::Spare, deadline)?;
+        let said = send(&first, &Message::Spare(comer.clone()), deadline);
+        let mut said = said.and_then(|()| receive(&first, deadline));
+        let mut leads = None;
+        if let Ok(Message::Known) = said {
+            known.take().into_iter().for_each(|known| known());
+            said = receive(&first, Instant::now() + YEAR);
+        }
+        if let Ok(Message::Heir { processes }) = said {
+            leads = Some([0, processes]);
+            said = receive(&first, Instant::now() + YEAR);
+        }
+        match said {
+            Ok(Message::Take { process, processes }) => return Ok(Some([process, processes])),
+            Ok(Message::Over) => return Ok(None),
+            Ok(Message::Refused(why)) => return Err(FabricError::refused(plain(&why)).into()),
+            Ok(_) => return Err(unheard(membership, ErrorKind::InvalidData.into()).into()),
+            // Process 0 was lost.
+            Err(_) if leads.is_some() => return Ok(leads),
+            // Another one will take its place.
+            Err(_) if known.is_none() => deadline = Instant::now() + membership.deadline,
+            Err(error) => return Err(unheard(membership, error).into()),
+        }
     }
 }
