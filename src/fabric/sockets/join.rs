@@ -41,12 +41,12 @@ impl World {
     /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. What
     /// it will join with is `program`: see [`World::join`]. It calls `known` when process 0 knows this spare.
     /// Returns the number of a process that was lost, and how many processes there are: the caller then joins
-    /// with that number. `None` when the run has ended. `process` and `processes` of the membership do not
-    /// count.
+    /// with that number. One of the spares becomes process 0: the first one on whose machine that may listen.
+    /// `None` when the run has ended. `process` and `processes` of the membership do not count.
     ///
     /// # Errors
     /// As for [`World::join`]: a spare that differs from the run is refused as soon as process 0 knows it.
-    /// Also when process 0 was lost.
+    /// Also when process 0 was lost, and no other one comes that takes its place.
     pub fn stand_by(
         membership: &Membership,
         program: &str,

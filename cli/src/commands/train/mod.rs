@@ -83,7 +83,8 @@ pub(super) struct Args {
     /// length: trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's folder
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     trace: Option<u64>,
-    /// Wait beside a run with train.restarts, and take the place of a process that is lost; needs no RANK
+    /// Wait beside a run with train.restarts, and take the place of a process that is lost; needs no RANK.
+    /// The first spare on a host of launch.address takes the place of process 0
     #[arg(long)]
     spare: bool,
     /// Print the SHA-256 of all weights at the end

@@ -22,7 +22,8 @@ use crate::interrupt::Interrupt;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The addresses of all processes, and the connections to the others. The `interrupt` asks this process to
-/// end meanwhile. With `again` it joins its run again, and process 0 listens all the time, unless it has ended.
+/// end meanwhile. With `again` it joins its run again, and process 0 listens all the time, unless it has
+/// ended.
 pub(super) fn come(
     membership: &Membership,
     (gate, interrupt, again): (&Gate, &Interrupt, bool),

@@ -139,8 +139,8 @@ pub(super) fn join(
     Ok(Joined { pairs, local: local.collect(), first: known.first, goes_on: known.first != known.run, door })
 }
 
-/// Waits beside a run until a process is lost, which may be process 0. Calls `known` when process 0 knows this spare. Returns its
-/// number and how many there are; `None` when the run has ended.
+/// Waits beside a run until a process is lost, which may be process 0. Calls `known` when process 0 knows this
+/// spare. Returns its number and how many there are; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
     program: &str,
