@@ -72,6 +72,7 @@ fn by_sockets(process: u32, address: &str, tls: bool) -> Result<World> {
         secret: tls.then(|| Secret::new("a secret of this bench")).transpose()?,
         tls,
         replaces: false,
+        fewest: 2,
     };
     Ok(World::join(&membership, "a bench")?)
 }

@@ -136,6 +136,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
                     secret: None,
                     tls: false,
                     replaces: false,
+                    fewest: run.replicas,
                 };
                 World::join(&membership, size)
             };

@@ -65,6 +65,7 @@ fn member(arguments: &Arguments, process: u32) -> Result<()> {
         secret: None,
         tls: false,
         replaces: false,
+        fewest: replicas,
     };
     let world = World::join(&membership, "a reduction")?;
     println!("{}", measured(arguments.sizes[0], replicas, Some(world))?);

@@ -153,13 +153,26 @@ impl<P: Copy + Default> Mesh<P> {
     /// [`MeshError`] when a number is 0, when the processes cannot have equally many ranks, or when the
     /// number of places does not fit the ranks.
     pub fn new(sizes: [u32; 3], processes: u32, places: &[P]) -> Result<Self> {
+        let mesh = Self::uneven(sizes, processes, places)?;
+        match mesh.world_size().is_multiple_of(processes) {
+            true => Ok(mesh),
+            false => Err(MeshError::Uneven { sizes, processes }.into()),
+        }
+    }
+
+    /// The same, but some processes may have one rank more than others: the ones that are left of a run that
+    /// has lost some.
+    ///
+    /// # Errors
+    /// As for [`Mesh::new`]; when there are more processes than ranks.
+    pub fn uneven(sizes: [u32; 3], processes: u32, places: &[P]) -> Result<Self> {
         if let Some(axis) = Axis::ALL.into_iter().find(|&axis| sizes[axis as usize] == 0) {
             return Err(MeshError::Empty { axis }.into());
         }
         let ranks = sizes.iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
         let ranks =
             ranks.filter(|&ranks| ranks <= MAX_RANKS).ok_or(MeshError::TooMany { sizes, most: MAX_RANKS })?;
-        if processes == 0 || !ranks.is_multiple_of(processes) {
+        if processes == 0 || processes > ranks {
             return Err(MeshError::Uneven { sizes, processes }.into());
         }
         let places = match places {
@@ -251,7 +264,8 @@ impl<P: Copy + Default> Mesh<P> {
 
     /// The process that holds a rank.
     pub fn process(&self, rank: WorldRank) -> u32 {
-        rank.0 / self.ranks_each()
+        let behind = (u64::from(rank.0) + 1) * u64::from(self.processes);
+        ((behind - 1) / u64::from(self.world_size())) as u32
     }
 
     /// The ranks that a process holds: consecutive ones, in order.
@@ -259,13 +273,11 @@ impl<P: Copy + Default> Mesh<P> {
         &self,
         process: u32,
     ) -> impl DoubleEndedIterator<Item = WorldRank> + ExactSizeIterator + use<P> {
-        let each = self.ranks_each();
-        (process * each..(process + 1) * each).map(WorldRank)
-    }
-
-    /// How many ranks every process holds.
-    pub fn ranks_each(&self) -> u32 {
-        self.world_size() / self.processes
+        let first = |process: u32| {
+            let before = u64::from(process) * u64::from(self.world_size());
+            (before / u64::from(self.processes)) as u32
+        };
+        (first(process)..first(process + 1)).map(WorldRank)
     }
 
     /// The place of a rank.

@@ -30,7 +30,7 @@ pub use inbox::NO_LIMIT;
 pub use joined::{ends, ends_by_nccl};
 pub use links::{Links, Load, Parcel, connect_by};
 pub use nccl::GpuPairs;
-pub(crate) use processes::{Ending, Item, JoinAgain, Kept, Label, Others, Stamp};
+pub(crate) use processes::{Ending, Item, JoinAgain, Kept, Label, Others, Size, Stamp};
 pub use processes::{Peers, World};
 pub use recorded::Recorded;
 pub use sockets::{Membership, Secret};

@@ -296,6 +296,15 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// How to find out whether the ranks of a run fit into the memory of the processes that are left, when it
+    /// goes on without some ([`Membership::fewest`](crate::fabric::Membership::fewest)). An error ends the
+    /// run. Default: they fit.
+    #[must_use]
+    pub fn fits(mut self, fits: impl Fn(&World) -> Result<()> + Send + 'static) -> Self {
+        self.spec.fits = Some(Box::new(fits));
+        self
+    }
+
     /// The config of the run, as a text that is kept in checkpoints.
     #[must_use]
     pub fn config(mut self, config: String) -> Self {

@@ -14,11 +14,11 @@ use crate::schedule::Schedule;
 use crate::worker::Plan;
 
 impl Plan {
-    /// The plan of a spec, for this number of processes.
+    /// The plan of a spec, for this number of processes. `whole`: how many the run had when it began.
     ///
     /// # Errors
     /// [`LaunchError`] when a part is missing or two do not fit each other.
-    pub(super) fn of<S: Stage>(spec: &Spec<S>, processes: u32) -> Result<Self> {
+    pub(super) fn of<S: Stage>(spec: &Spec<S>, processes: u32, whole: u32) -> Result<Self> {
         let missing = |part: &str| {
             LaunchError::new(format!("the pipeline has no {part}: call `.{part}(...)` before `.launch()`"))
         };
@@ -43,8 +43,12 @@ impl Plan {
         let first = schedules.first().expect("checked: there are replicas");
         check_directions(first)?;
         check_count(first, spec.stages.len())?;
-        let mesh =
-            Mesh::new([spec.replicas, first.ranks(), spec.shards], processes, &spec.places)?.mapped(spec.map);
+        let sizes = [spec.replicas, first.ranks(), spec.shards];
+        let mesh = match processes == whole {
+            true => Mesh::new(sizes, processes, &spec.places)?,
+            false => Mesh::uneven(sizes, processes, &spec.places)?,
+        };
+        let mesh = mesh.mapped(spec.map);
         check_places_of_shards(&mesh)?;
         check_sums(spec, &mesh)?;
         let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(spec.replicas));

@@ -52,6 +52,8 @@ pub(super) struct Spec<S: Stage> {
     pub(super) world: Option<World>,
     /// Given with the world.
     pub(super) connect: Option<Connect<S::Wire>>,
+    /// Whether the ranks fit into the processes that are left when the run goes on without some.
+    pub(super) fits: Option<Fits>,
     /// `None`: channels.
     pub(super) ends: Option<MakeEnds<S::Wire>>,
 }
@@ -68,6 +70,9 @@ pub(super) enum Schedules {
 
 /// Makes the stages of a cut with these numbers of layers.
 pub(super) type Cutter<S> = Arc<dyn Fn(&[usize]) -> Result<Vec<StageBuilder<S>>> + Send + Sync>;
+
+/// Whether the ranks of the run fit into these processes.
+pub(super) type Fits = Box<dyn Fn(&World) -> Result<()> + Send>;
 
 /// Gives each rank that needs it what makes its loss.
 pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W> + Send>;
@@ -137,6 +142,7 @@ impl<S: Stage> Default for Spec<S> {
             config: String::new(),
             world: None,
             connect: None,
+            fits: None,
             ends: None,
         }
     }

@@ -65,6 +65,7 @@ impl Run {
                 begun => break begun?,
             }
         };
+        pipeline.has_begun();
         let rejoining = Rejoining::new(begun.in_common, begun.best.clone());
         let mut session = self.session(pipeline, begun.writer, rejoining);
         (session.best, session.tracer, session.notes) = (begun.best, begun.tracer, begun.notes);

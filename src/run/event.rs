@@ -304,6 +304,8 @@ pub struct LostProcess {
     pub why: String,
     /// How long the run waits.
     pub waits: Duration,
+    /// The run then goes on without the lost process, if this many are there.
+    pub needed: Option<u32>,
 }
 
 /// The run goes on after a loss.
@@ -318,6 +320,8 @@ pub struct Return {
     pub from: GoesOnFrom,
     /// The seconds since the loss was noticed.
     pub seconds: f64,
+    /// How many processes there are, and how many there were when the run began.
+    pub processes: [u32; 2],
 }
 
 /// Where the weights come from with which a run goes on after a loss.
@@ -343,23 +347,31 @@ impl fmt::Display for GoesOnFrom {
 
 impl fmt::Display for LostProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, why, waits } = self;
+        let Self { step, why, waits, needed } = self;
         write!(
             f,
             "step {step}: {why}; the run waits {} s at most for one that takes its place: start it again in \
              the same way",
             waits.as_secs_f64()
-        )
+        )?;
+        match needed {
+            Some(needed) => write!(f, "; then it goes on without it, with {needed} processes or more"),
+            None => Ok(()),
+        }
     }
 }
 
 impl fmt::Display for Return {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, repeats, from, seconds } = self;
+        let Self { step, repeats, from, seconds, processes: [there, whole] } = self;
         let steps = if *repeats == 1 { "step" } else { "steps" };
+        let all = match there == whole {
+            true => "all".to_owned(),
+            false => format!("{there} of {whole}"),
+        };
         write!(
             f,
-            "all processes are there after {seconds:.2} s: the run goes on with step {step}, from {from}, \
+            "{all} processes are there after {seconds:.2} s: the run goes on with step {step}, from {from}, \
              and repeats {repeats} {steps}"
         )
     }

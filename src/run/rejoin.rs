@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::copying::Copying;
 use super::directory::claim::Claim;
 use super::directory::writer::Writer;
-use super::event::{Event, GoesOnFrom, LostProcess, Return};
-use super::rejoining::Lead;
+use super::event::{Event, GoesOnFrom, LostProcess, Return, Task};
+use super::rejoining::{Lead, Told};
 use super::session::Session;
 use super::validation::BestSoFar;
 use crate::checkpoint::named_step;
@@ -61,6 +61,23 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
+    /// Lets processes take part that wait for it, in a run that goes on without some. Returns whether there
+    /// are any.
+    pub(super) fn take_in_newcomers(&mut self) -> Result<bool> {
+        if !self.pipeline.has_newcomers()? {
+            return Ok(false);
+        }
+        let (step, since) = (self.done(), Instant::now());
+        self.note("a process waits to take part");
+        match self.pipeline.take_in_newcomers().and_then(|_| self.go_on()) {
+            Ok(from) => {
+                self.tell_return(step, from, since);
+                Ok(true)
+            }
+            Err(failure) => self.rejoin(failure).map(|()| true),
+        }
+    }
+
     /// Counts a loss, and tells it.
     fn allow(&mut self, failure: Error, step: u64) -> Result<()> {
         let most = self.pipeline.most_rejoins();
@@ -79,7 +96,13 @@ impl<S: Stage> Session<'_, S> {
             .into());
         }
         self.rejoining.losses += 1;
-        let lost = LostProcess { step, why: failure.to_string(), waits: self.pipeline.waits() };
+        let [_, whole, fewest] = self.pipeline.sizes();
+        let lost = LostProcess {
+            step,
+            why: failure.to_string(),
+            waits: self.pipeline.waits(),
+            needed: (fewest < whole && failure.lost_process() != Some(0)).then_some(fewest),
+        };
         self.listeners.tell(&Event::Lost(&lost));
         if failure.lost_process() == Some(0) {
             self.listeners.show_everywhere(&format!("warning: {lost}"));
@@ -151,6 +174,8 @@ impl<S: Stage> Session<'_, S> {
         self.saving.go_on(common.saved, common.unproven);
         if std::mem::take(&mut self.rejoining.takes_part) {
             (self.first, self.rejoining.bests) = (common.first, common.bests);
+            let (saved, best) = (self.saving.saved, self.saving.best.clone());
+            self.write(Task::Mark, |writer| writer.mark(saved, &best));
         }
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
@@ -162,12 +187,13 @@ impl<S: Stage> Session<'_, S> {
     fn common(&self, in_memory: Option<u64>) -> Result<Common> {
         let newest = self.dir.last()?.and_then(|newest| named_step(&newest));
         let checkpoint = newest.filter(|_| in_memory.is_none());
+        // Process 0 may have put a checkpoint in its place, and been lost before the others heard of it.
+        let unheard = newest.filter(|newest| self.saving.saved.is_none_or(|saved| saved < *newest));
         Ok(Common {
             best: self.rejoining.best_at(in_memory.or(checkpoint).unwrap_or_default()),
             bests: self.rejoining.bests.clone(),
-            // Process 0 may have put a checkpoint in its place, and been lost before the others heard of it.
             saved: self.saving.saved.max(newest),
-            best_saved: self.saving.best.clone(),
+            best_saved: unheard.map_or_else(|| self.saving.best.clone(), |step| self.rejoining.best_at(step)),
             unproven: self.saving.unproven,
             losses: self.rejoining.losses,
             checkpoint,
@@ -186,7 +212,11 @@ impl<S: Stage> Session<'_, S> {
     /// Returns what is in the lock of the run directory.
     fn open_files(&mut self) -> Result<String> {
         if let Some(Lead { files, copy_to }) = self.lead.take() {
-            self.writer = Some(Writer::begin(files, Claim::again(self.dir.clone())?, self.done())?);
+            let claim = self.pipeline.during("waiting for the lock of the run directory", || {
+                Claim::again(&self.dir, self.pipeline.waits())
+            });
+            self.writer = Some(Writer::begin(files, claim?, self.done())?);
+            self.rejoining.told = Told::until(self.done());
             self.copying = copy_to.map(Copying::start).transpose()?;
             if let (Some(copying), Some(newest)) = (&self.copying, self.dir.last()?)
                 && let Some(step) = named_step(&newest)
@@ -198,11 +228,13 @@ impl<S: Stage> Session<'_, S> {
     }
 
     fn tell_return(&mut self, step: u64, from: GoesOnFrom, since: Instant) {
+        let [there, whole, _] = self.pipeline.sizes();
         let back = Return {
             step: self.done(),
             repeats: step.saturating_sub(self.done()),
             from,
             seconds: since.elapsed().as_secs_f64(),
+            processes: [there, whole],
         };
         self.listeners.tell(&Event::Return(&back));
         self.note(&back.to_string());

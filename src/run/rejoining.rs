@@ -45,6 +45,19 @@ impl Last {
 }
 
 impl Told {
+    /// What was told of a run in which `done` steps are done.
+    pub(super) fn until(done: u64) -> Self {
+        let step = || Last(done.checked_sub(1));
+        let after = || Last(Some(done));
+        Self {
+            steps: step(),
+            lines: step(),
+            validations: after(),
+            samples: after(),
+            numbers: VecDeque::new(),
+        }
+    }
+
     /// Whether this step was not told yet.
     ///
     /// # Errors

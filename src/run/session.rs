@@ -154,6 +154,9 @@ impl<S: Stage> Session<'_, S> {
         }
         let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
         if !self.pipeline.any(stopped || interrupted)? {
+            if self.take_in_newcomers()? {
+                return Ok(None);
+            }
             self.replan()?;
             *validation = self.step()?;
             return Ok(None);
@@ -341,7 +344,10 @@ impl<S: Stage> Session<'_, S> {
         let failed =
             Failed { set_aside, last: self.dir.last().ok().flatten(), last_is_bad, repeats: not_finite };
         self.listeners.tell(&Event::Failed(&failed));
-        self.leave_copies();
+        // If another process takes the place of this one, it must not wait for the lock.
+        if self.pipeline.most_rejoins() == 0 || !error.is_left_early() {
+            self.leave_copies();
+        }
     }
 
     /// Sets the checkpoint after `done` steps aside, if there is an older one: its weights gave numbers that

@@ -27,6 +27,7 @@ pub fn place(processes: u32, address: String) -> Membership {
         secret: None,
         tls: false,
         replaces: false,
+        fewest: processes,
     }
 }
 

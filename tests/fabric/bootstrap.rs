@@ -16,6 +16,7 @@ fn the_longest_deadline_and_silence_are_possible() {
             secret: None,
             tls: false,
             replaces: false,
+            fewest: 2,
         };
         World::join(&membership, PROGRAM).map(drop)
     };

@@ -43,6 +43,7 @@ pub(crate) fn member(process: u32, address: &str, deadline: u64) -> Membership {
         secret: Some(secret(SECRET)),
         tls: false,
         replaces: false,
+        fewest: 2,
     }
 }
 

@@ -25,6 +25,7 @@ fn membership(process: u32, processes: u32, address: &str) -> Membership {
         secret: Some(crate::gate::secret(crate::gate::SECRET)),
         tls: false,
         replaces: false,
+        fewest: processes,
     }
 }
 

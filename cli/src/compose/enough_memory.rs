@@ -53,7 +53,10 @@ impl RanksHere {
         let Some(world) = world else {
             return Ok(Self::all(sizes));
         };
-        let mesh = Mesh::new(sizes, world.processes(), &[])?;
+        let mesh = match world.processes() == world.whole() {
+            true => Mesh::new(sizes, world.processes(), &[])?,
+            false => Mesh::uneven(sizes, world.processes(), &[])?,
+        };
         let of_machine = world.local().iter();
         Ok(Self {
             of_process: mesh.ranks_of(world.process()).collect(),

@@ -30,7 +30,7 @@ pub fn launch(
     replicas: &Replicas,
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
-    launch_with_listener(config, data, counts, replicas, world, |_| {})
+    launch_with_listener(config, data, counts, replicas, world, |_| {}, |_| Ok(()))
 }
 
 /// As [`launch`]. `on_stall` is told of stalls, also while the pipeline starts.
@@ -44,6 +44,7 @@ pub fn launch_with_listener(
     replicas: &Replicas,
     world: Option<World>,
     on_stall: impl Fn(&Stall) + Send + Sync + 'static,
+    fits: impl Fn(&World) -> Result<()> + Send + 'static,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let schedules = (0..replicas.count()).map(|replica| replicas.schedule(replica).clone());
     let snapshot_every = NonZeroU32::new(config.train.snapshot_every).expect("checked: it is not 0");
@@ -55,6 +56,7 @@ pub fn launch_with_listener(
             let config = config.clone();
             move |counts| Ok(stages(&config, counts)?)
         })
+        .fits(move |world| Ok(fits(world)?))
         .loss(loss(config)?)
         .data(Arc::clone(&data.train))
         .map(config.launch.map)

@@ -375,6 +375,12 @@ section! {
         deadline: u64 = 60 => [
             positive, at_most(YEAR, "seconds"), local, page("lost-processes.md#processes-that-die"),
         ],
+        /// With restarts: the fewest processes with which the run goes on if nobody takes the place of lost
+        /// ones before the deadline. The others then hold their ranks.
+        fewest: Option<u32> = None => [
+            positive, only("fabric", SOCKETS), local, unset("all"),
+            page("lost-processes.md#with-fewer-processes"),
+        ],
         /// Not with fabric `"mpi"`: the file with the secret that all processes know; nobody but its owner
         /// may read it.
         token_file: Option<PathBuf> = None => [

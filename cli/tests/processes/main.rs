@@ -31,6 +31,7 @@ mod refusals;
 mod runs;
 mod secrets;
 mod servers;
+mod shrinking;
 mod sizes;
 mod spares;
 mod stalls;

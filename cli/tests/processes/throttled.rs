@@ -145,12 +145,12 @@ impl Throttled {
 
     /// Waits until the run goes on after a loss. A process that is killed before that is one of two at once.
     /// Each such wait lets process 0 do more steps: [`MANY`] are enough for three.
-    pub(super) fn await_return(&mut self) {
+    pub(super) fn await_return(&mut self) -> String {
         // It may wait for room for a line, and know of no loss yet.
         if let Screen::Full(reader) = &mut self.screen {
             reader.read_exact(&mut [0; PAGE]).unwrap();
         }
-        self.await_said("the run goes on with step");
+        self.await_said("the run goes on with step")
     }
 
     /// How process 0 ends.

@@ -33,5 +33,5 @@ pub(crate) use patience::Ending;
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
 pub use status_queries::Aside;
-pub(crate) use world::JoinAgain;
 pub use world::World;
+pub(crate) use world::{JoinAgain, Size};

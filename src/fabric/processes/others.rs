@@ -1,5 +1,6 @@
 //! The other processes, as a thread that watches sees them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::connection::{Connection, leave};
@@ -14,8 +15,8 @@ pub(crate) struct Others {
     connections: Vec<Option<Arc<Connection>>>,
     aside: Arc<Aside>,
     stalled: Arc<Mutex<Option<CallError>>>,
-    /// Whether another process may take the place of one that is lost.
-    replaces: bool,
+    /// If another process may take the place of one that is lost: is set when this one leaves for that.
+    left: Option<Arc<AtomicBool>>,
 }
 
 impl Others {
@@ -23,9 +24,9 @@ impl Others {
         process: u32,
         connections: Vec<Option<Arc<Connection>>>,
         aside: Arc<Aside>,
-        replaces: bool,
+        left: Option<Arc<AtomicBool>>,
     ) -> Self {
-        Self { process, connections, aside, stalled: Arc::default(), replaces }
+        Self { process, connections, aside, stalled: Arc::default(), left }
     }
 
     /// This process's number.
@@ -94,12 +95,15 @@ impl Others {
 
     /// Whether the run goes on when another process takes the place of a lost one.
     pub(crate) fn replaces(&self) -> bool {
-        self.replaces
+        self.left.is_some()
     }
 
     /// These processes hold all up. So they count as lost; if this one is among them, it leaves.
     pub(crate) fn give_up(&self, processes: &[u32]) {
         if processes.contains(&self.process) {
+            if let Some(left) = &self.left {
+                left.store(true, Ordering::Relaxed);
+            }
             return leave(&self.connections, (self.process, ProcessLoss::Stalled));
         }
         for process in processes {

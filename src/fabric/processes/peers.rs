@@ -60,7 +60,7 @@ pub struct Peers {
 impl Peers {
     /// A process without others.
     pub fn none() -> Self {
-        let others = Others::new(0, vec![None], Arc::new(Aside::new(1)), false);
+        let others = Others::new(0, vec![None], Arc::new(Aside::new(1)), None);
         let received = Received::new(0, 1, never());
         Self::new(0, vec![None], received, others, Arc::default())
     }

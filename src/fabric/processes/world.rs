@@ -1,6 +1,7 @@
 //! The processes of a run. Each is connected with each.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crossbeam_channel::unbounded;
@@ -40,6 +41,21 @@ pub struct World {
     again: Option<JoinAgain>,
     /// Whether it is a run that goes on after processes were lost.
     goes_on: bool,
+    size: Size,
+}
+
+/// How many processes a run has.
+#[derive(Clone, Debug)]
+pub(crate) struct Size {
+    /// When it began.
+    pub(crate) whole: u32,
+    /// At least.
+    pub(crate) fewest: u32,
+    /// Whether somebody waits who can take the place of a process without which the run goes on. Only process
+    /// 0 knows it.
+    pub(crate) newcomers: Arc<AtomicBool>,
+    /// Is set when this process leaves and another one shall take its place.
+    pub(crate) left: Arc<AtomicBool>,
 }
 
 /// Joins a run again. It is given the processes that were lost, and what may end the wait for others.
@@ -50,6 +66,7 @@ impl World {
     /// how to write lines see [`line`](crate::fabric::line).
     pub fn by_lines(process: u32, lines: Lines, deadline: Duration) -> Self {
         let Lines { lines, start, feed, local, aside } = lines;
+        let all = lines.len() as u32;
         let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
         Self {
             process,
@@ -62,7 +79,14 @@ impl World {
             kept: Arc::default(),
             again: None,
             goes_on: false,
+            size: Size { whole: all, fewest: all, newcomers: Arc::default(), left: Arc::default() },
         }
+    }
+
+    /// This world, of a run of such a size.
+    pub(in crate::fabric) fn of(mut self, size: Size) -> Self {
+        self.size = size;
+        self
     }
 
     /// This world, whose run can be joined again by `again` when processes were lost. It is given these
@@ -109,6 +133,15 @@ impl World {
         self.goes_on
     }
 
+    /// How many processes the run had when it began. There may be fewer now.
+    pub fn whole(&self) -> u32 {
+        self.size.whole
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        self.size.clone()
+    }
+
     /// Joins the same run again, if its fabric can.
     pub(crate) fn again(&self) -> Option<JoinAgain> {
         self.again.clone()
@@ -149,7 +182,12 @@ impl World {
         let (tell, heard) = unbounded();
         // From here on, dropping `peers` closes the connections and waits for the threads.
         let aside = Arc::clone(&self.aside);
-        let others = Others::new(self.process, connections.clone(), aside, self.again.is_some());
+        let others = Others::new(
+            self.process,
+            connections.clone(),
+            aside,
+            self.again.as_ref().map(|_| Arc::clone(&self.size.left)),
+        );
         let kept = Arc::clone(&self.kept);
         let waits = self.feed.take().filter(|feed| feed.waits());
         let received = Received::new(self.process, connections.len() as u32, heard).told_by(waits);

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::bootstrap::{self, Back, GRACE, Membership, Pair};
+use super::bootstrap::{self, Back, Door, GRACE, Membership, Pair};
 use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
-use crate::fabric::processes::{Aside, FromProcess, Lines, inlet};
+use crate::fabric::processes::{Aside, FromProcess, Lines, Size, inlet};
 use crate::interrupt::{Interrupt, before_ranks};
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
@@ -71,11 +71,14 @@ fn join(
     let deadline = Instant::now() + membership.deadline;
     let does = does(membership, back.is_some());
     let joined = before_ranks(does, || bootstrap::join(membership, program, back, interrupt, deadline))?;
-    let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::new(membership.processes)));
+    let place =
+        |number: u32| joined.numbers.iter().position(|other| *other == number).unwrap_or_default() as u32;
+    let (own, processes) = (place(membership.process), joined.numbers.len() as u32);
+    let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::new(processes)));
     for (process, pair) in (0..).zip(joined.pairs) {
         let connect = |Pair { data, watch }| {
             let is_near = joined.local.contains(&process);
-            let offers = membership.process < process;
+            let offers = own < process;
             let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
             let aside = Arc::clone(&aside);
             Sockets::new(process, data, shared, watch, membership.silence, aside).map(Arc::new)
@@ -90,14 +93,22 @@ fn join(
         local: joined.local,
         aside,
     };
-    let world = World::by_lines(membership.process, lines, membership.deadline);
+    let world = World::by_lines(own, lines, membership.deadline);
     if !membership.replaces {
         return Ok(world);
     }
     let (membership, program, run) = (membership.clone(), program.to_owned(), joined.first);
-    let door = Mutex::new(joined.door);
+    let world = world.of(Size {
+        whole: membership.processes,
+        fewest: membership.fewest,
+        newcomers: joined.door.as_ref().map(Door::newcomers).unwrap_or_default(),
+        left: joined.door.as_ref().map(Door::left).unwrap_or_default(),
+    });
+    let (door, numbers) = (Mutex::new(joined.door), joined.numbers);
     let again = move |lost: &[u32], interrupt: &Interrupt| {
-        let back = Back { run, lost, door: door.lock().unwrap_or_else(PoisonError::into_inner).take() };
+        let lost: Vec<u32> = lost.iter().filter_map(|lost| numbers.get(*lost as usize)).copied().collect();
+        let back =
+            Back { run, lost: &lost, door: door.lock().unwrap_or_else(PoisonError::into_inner).take() };
         join(&membership, &program, Some(back), interrupt)
     };
     Ok(world.with_return(again, joined.goes_on))

@@ -193,7 +193,7 @@ fn is_silence(error: &io::Error) -> bool {
 /// here. A machine that has gone answers nothing. While something is on the way, such as the end of a proof
 /// or a question, the system does not ask, but counts how long nobody takes it, from when it was sent. So on
 /// Linux a read here ends between two of the system's questions, to look when the machine was last heard.
-fn probe(watch: &Channel, silence: Duration) -> io::Result<Duration> {
+pub(super) fn probe(watch: &Channel, silence: Duration) -> io::Result<Duration> {
     // No system takes longer times, or more probes.
     let allowed = |time: Duration| time.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
     let (quiet, between) = (allowed(silence / 3), allowed(silence / 6));

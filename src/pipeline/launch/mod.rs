@@ -31,7 +31,8 @@ use crate::worker::{Built, ParameterInfo, Plan, Tie};
 /// again.
 pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<Pipeline<S>> {
     let processes = world.as_ref().map_or(1, World::processes);
-    let planned = Plan::of(spec, processes).and_then(|plan| {
+    let whole = world.as_ref().map_or(1, World::whole);
+    let planned = Plan::of(spec, processes, whole).and_then(|plan| {
         let gpus = between_gpus(&plan.schedules, &plan.mesh)?;
         Ok((plan, gpus))
     });
@@ -44,9 +45,10 @@ pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<P
             return Err(error);
         }
     };
-    let threads = plan.threads.saturating_mul(plan.mesh.ranks_each() as usize);
-    let (before, beside) = world.as_ref().map_or((0, 1), |world| (world.local_rank(), world.local().len()));
-    let all = threads.saturating_mul(beside);
+    let (own, local) = world.as_ref().map_or((0, &[0][..]), |world| (world.process(), world.local()));
+    let threads = |process: &u32| plan.threads.saturating_mul(plan.mesh.ranks_of(*process).len());
+    let before: usize = local.iter().take_while(|process| **process < own).map(threads).sum();
+    let all: usize = local.iter().map(threads).fold(0, usize::saturating_add);
     let room = room(&plan);
     let (ends, peers) = match (world.zip(spec.connect), &spec.ends) {
         (Some((world, connect)), _) => {
@@ -59,7 +61,7 @@ pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<P
             (boxed(ends), Peers::none())
         }
     };
-    let cores = cores(spec.pin, all).into_iter().skip(before * threads);
+    let cores = cores(spec.pin, all).into_iter().skip(before);
     let ranks = Ranks::start(plan.mesh.clone(), peers, spec.stalls.clone())?;
     ranks.take_data_from(plan.data.describe());
     spec.on_stall.iter().for_each(|listener| ranks.on_stall(Arc::clone(listener)));

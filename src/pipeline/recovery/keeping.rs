@@ -1,6 +1,6 @@
 //! When processes keep snapshots for each other, and how they return to one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use pipewright_stages::{Stage, optimizer};
@@ -23,6 +23,13 @@ pub(super) enum TakenBack {
 }
 
 impl<S: Stage> Pipeline<S> {
+    /// The run has begun: a process that takes the place of another has to ask the others where it is.
+    pub(crate) fn has_begun(&mut self) {
+        if let Some(again) = &mut self.again {
+            again.snapshots.began = true;
+        }
+    }
+
     /// Before a step: makes a snapshot if one is due, and gives it to the next process.
     pub(in crate::pipeline) fn keep_if_due(&mut self) -> Result<()> {
         let Some(mut again) = self.again.take() else {
@@ -36,13 +43,13 @@ impl<S: Stage> Pipeline<S> {
         self.note(kept)
     }
 
-    fn keep(&mut self, snapshots: &mut Snapshots) -> Result<()> {
+    pub(super) fn keep(&mut self, snapshots: &mut Snapshots) -> Result<()> {
         let step = self.next_step;
         snapshots.began = true;
         self.begin(format_args!("snapshot before step {step}"))?;
         if let Some(newest) = snapshots.own.last().map(|newest| newest.stamp) {
-            let before = self.ranks.mesh().ranks_of(self.before());
-            let here = before.into_iter().all(|rank| snapshots.kept.has(&(rank, newest)));
+            let mut before = self.ranks.mesh().ranks_of(self.before());
+            let here = self.processes() == 1 || before.all(|rank| snapshots.kept.has(&(rank, newest)));
             match self.ranks.spread("keeping snapshots", Ok(vec![here]))?.contains(&false) {
                 false => snapshots.forget_but(newest),
                 // The newest one is still on its way to one of them. Both are kept, and no third one.
@@ -84,53 +91,45 @@ impl<S: Stage> Pipeline<S> {
         };
         snapshots.began = true;
         snapshots.forget_but(stamp);
-        let (process, before, after) = (self.process(), self.before(), self.after());
-        if !all[before as usize].own.contains(&stamp) {
-            let ranks = self.ranks.mesh().ranks_of(before);
-            let items: Vec<Item> =
-                ranks.into_iter().filter_map(|rank| snapshots.kept.get(&(rank, stamp))).collect();
-            self.give(before, &items)?;
+        let (process, after) = (self.process(), self.after());
+        let has = |process: u32, rank| all[process as usize].ranks.contains(&(rank, stamp));
+        for rank in self.ranks.mesh().world() {
+            let (holder, mut all) = (self.ranks.mesh().process(rank), 0..self.processes());
+            if !has(holder, rank) && all.find(|process| has(*process, rank)) == Some(process) {
+                let item = snapshots.get(&(rank, stamp)).expect("the inventory has it");
+                self.give(holder, &[item])?;
+            }
         }
-        if snapshots.own.is_empty() {
-            let ranks = self.ranks.mesh().ranks_of(process);
-            let given = |rank| self.ranks.peers().await_kept(&(rank, stamp));
-            let ranks = self.ranks.during("returning to a snapshot", || {
-                ranks.into_iter().map(given).collect::<Result<Vec<_>>>()
-            });
-            let ranks = self.note(ranks)?;
-            snapshots.own.push(Snapshot { stamp, ranks });
-        }
-        let own = snapshots.own[0].ranks.clone();
+        let mine: Vec<WorldRank> = self.ranks.mesh().ranks_of(process).collect();
+        let own = self.ranks.during("returning to a snapshot", || {
+            let peers = self.ranks.peers();
+            let own = |rank: &WorldRank| match snapshots.get(&(*rank, stamp)) {
+                Some(item) => Ok(item),
+                None => peers.await_kept(&(*rank, stamp)),
+            };
+            mine.iter().map(own).collect::<Result<Vec<Item>>>()
+        });
+        let own = self.note(own)?;
+        snapshots.own = vec![Snapshot { stamp, ranks: own.clone() }];
         let of = |rank| own.iter().find(|item| item.label.0 == rank);
         let taken = self.ranks.ask_all("returning to a snapshot", |rank| {
             let snapshot = of(rank).map(|item| Arc::clone(&item.bytes));
             Job::take_back(snapshot.unwrap_or_default())
         });
         self.note(taken)?;
-        if !self.has_all_of(process, &all[after as usize], stamp) {
-            self.give(after, &own)?;
-        }
+        let missing: Vec<Item> = own.iter().filter(|item| !has(after, item.label.0)).cloned().collect();
+        self.give(after, &missing)?;
         self.next_step = stamp.step;
         Ok(TakenBack::Step(stamp.step))
     }
 
-    /// The newest step for which the snapshots of all processes are there.
+    /// The newest step for which the snapshots of all ranks are there.
     fn newest_of_all(&self, all: &[Inventory]) -> Option<Stamp> {
         let is_there = |stamp: &Stamp| {
-            (0..self.processes()).all(|process| {
-                let next = (process + 1) % self.processes();
-                all[process as usize].own.contains(stamp)
-                    || self.has_all_of(process, &all[next as usize], *stamp)
-            })
+            self.ranks.mesh().world().all(|rank| all.iter().any(|has| has.ranks.contains(&(rank, *stamp))))
         };
-        let stamps = all.iter().flat_map(|has| &has.own).copied();
-        stamps.filter(is_there).max()
-    }
-
-    /// Whether a process keeps the snapshots of all ranks of this one.
-    fn has_all_of(&self, process: u32, has: &Inventory, stamp: Stamp) -> bool {
-        let mut ranks = self.ranks.mesh().ranks_of(process);
-        ranks.all(|rank| has.kept.contains(&(rank, stamp)))
+        let stamps = all.iter().flat_map(|has| &has.ranks).map(|label| label.1);
+        stamps.collect::<BTreeSet<_>>().into_iter().rev().find(is_there)
     }
 
     /// Other weights have been loaded: no snapshot so far is of them.

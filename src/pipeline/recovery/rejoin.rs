@@ -1,5 +1,6 @@
 //! Joins a run again after another process was lost, and goes on.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pipewright_stages::Stage;
@@ -22,8 +23,8 @@ pub(in crate::pipeline) fn launch_or_join<S: Stage>(mut spec: Spec<S>) -> Result
         return launch(&spec, None);
     };
     match world.again() {
-        Some(join) if spec.restarts.most > 0 && world.processes() > 1 => {
-            RejoinState::new(join, world.deadline(), spec).launch(world)
+        Some(join) if spec.restarts.most > 0 && world.whole() > 1 => {
+            RejoinState::new(join, &world, spec).launch(world)
         }
         _ => {
             world.replaces_none();
@@ -58,6 +59,13 @@ impl<S: Stage> RejoinState<S> {
     fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
         let goes_on = world.goes_on();
         self.join = world.again().ok_or_else(RestartError::cannot_rejoin)?;
+        self.size = world.size();
+        if let Some(fits) = self.spec.fits.as_ref().filter(|_| world.processes() < world.whole())
+            && let Err(error) = fits(&world)
+        {
+            world.fail(&error);
+            return Err(error);
+        }
         world.keep(self.snapshots.kept());
         let mut pipeline = launch(&self.spec, Some(world))?;
         pipeline.ranks.heed(self.interrupt.clone());
@@ -125,7 +133,7 @@ impl<S: Stage> Pipeline<S> {
     /// and [`PipelineBuilder::launch`](crate::pipeline::PipelineBuilder::launch). It may be called again if
     /// another process was lost meanwhile: see [`Pipeline::may_rejoin`].
     pub fn rejoin(&mut self) -> Result<Rejoined> {
-        let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
+        let again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
         let lost = self.lost(&again);
         if again.lost.is_none() {
             let Some(first) = lost.first() else {
@@ -139,6 +147,50 @@ impl<S: Stage> Pipeline<S> {
             self.ranks.leave(*first);
             self.loaders.clear();
         }
+        self.join_again(again, lost)
+    }
+
+    /// Whether the run has fewer processes than at its beginning.
+    pub(crate) fn is_shrunk(&self) -> bool {
+        self.again.as_ref().is_some_and(|again| self.processes() < again.size.whole)
+    }
+
+    /// How many processes there are, how many there were when the run began, and how many are needed.
+    pub(crate) fn sizes(&self) -> [u32; 3] {
+        let size = self.again.as_ref().map(|again| &again.size);
+        let all = self.processes();
+        size.map_or([all; 3], |size| [all, size.whole, size.fewest])
+    }
+
+    /// With all other processes: whether somebody waits who can take the place of a process without which the
+    /// run goes on.
+    pub(crate) fn has_newcomers(&mut self) -> Result<bool> {
+        if !self.is_shrunk() {
+            return Ok(false);
+        }
+        let comes = self.again.as_ref().is_some_and(|again| again.size.newcomers.load(Ordering::Relaxed));
+        self.any(comes)
+    }
+
+    /// With all other processes: leaves the run, and joins it again together with those that wait.
+    pub(crate) fn take_in_newcomers(&mut self) -> Result<Rejoined> {
+        let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
+        let kept = match again.snapshots.is_of(self.next_step) {
+            true => Ok(()),
+            false => self.keep(&mut again.snapshots),
+        };
+        if let Err(error) = kept {
+            self.again = Some(again);
+            return self.note(Err(error));
+        }
+        self.end_writing();
+        // The number of a process that the others do not wait for, since they leave too.
+        self.ranks.leave((self.process() + 1) % self.processes());
+        self.loaders.clear();
+        self.join_again(again, Vec::new())
+    }
+
+    fn join_again(&mut self, mut again: Box<RejoinState<S>>, lost: Vec<u32>) -> Result<Rejoined> {
         let launched = (again.join)(&lost, &again.interrupt).and_then(|world| again.launch_in(world, lost));
         match launched {
             Ok(mut pipeline) => {

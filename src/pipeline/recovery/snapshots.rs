@@ -3,6 +3,7 @@
 //! So there is always a step for which all snapshots are there.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fabric::{Item, Kept, Label, Stamp};
@@ -35,8 +36,8 @@ pub(super) struct Snapshot {
 pub(super) struct Inventory {
     pub(super) era: u32,
     pub(super) began: bool,
-    pub(super) own: Vec<Stamp>,
-    pub(super) kept: Vec<Label>,
+    /// The snapshots of ranks, of this process and of others.
+    pub(super) ranks: BTreeSet<Label>,
 }
 
 impl Snapshots {
@@ -70,6 +71,11 @@ impl Snapshots {
         !self.paused && self.own.last().is_none_or(|last| step >= last.stamp.step + self.every)
     }
 
+    /// Whether the newest one was made before this step.
+    pub(super) fn is_of(&self, step: u64) -> bool {
+        self.own.last().is_some_and(|newest| newest.stamp.step == step)
+    }
+
     /// Forgets all: they are not of the weights of now.
     pub(super) fn forget(&mut self) {
         self.own.clear();
@@ -84,11 +90,13 @@ impl Snapshots {
     }
 
     pub(super) fn has(&self) -> Inventory {
-        Inventory {
-            era: self.era,
-            began: self.began,
-            own: self.own.iter().map(|snapshot| snapshot.stamp).collect(),
-            kept: self.kept.labels(),
-        }
+        let own = self.own.iter().flat_map(|snapshot| &snapshot.ranks).map(|item| item.label);
+        Inventory { era: self.era, began: self.began, ranks: own.chain(self.kept.labels()).collect() }
+    }
+
+    /// The snapshot of a rank.
+    pub(super) fn get(&self, label: &Label) -> Option<Item> {
+        let own = self.own.iter().flat_map(|snapshot| &snapshot.ranks).find(|item| item.label == *label);
+        own.cloned().or_else(|| self.kept.get(label))
     }
 }

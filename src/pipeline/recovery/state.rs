@@ -6,7 +6,7 @@ use pipewright_stages::Stage;
 
 use super::snapshots::Snapshots;
 use crate::actor::OnStall;
-use crate::fabric::JoinAgain;
+use crate::fabric::{JoinAgain, Size, World};
 use crate::interrupt::Interrupt;
 use crate::pipeline::spec::Spec;
 
@@ -21,6 +21,8 @@ pub(in crate::pipeline) struct RejoinState<S: Stage> {
     pub(super) lost: Option<Vec<u32>>,
     /// How long to wait for one that takes the place of another.
     pub(super) waits: Duration,
+    /// How many processes the run has.
+    pub(super) size: Size,
 }
 
 /// How a process came into a run that had begun before.
@@ -36,13 +38,14 @@ pub struct Rejoined {
 }
 
 impl<S: Stage> RejoinState<S> {
-    pub(super) fn new(join: JoinAgain, waits: Duration, spec: Spec<S>) -> Box<Self> {
+    pub(super) fn new(join: JoinAgain, world: &World, spec: Spec<S>) -> Box<Self> {
         Box::new(Self {
             join,
             snapshots: Snapshots::every(spec.restarts.snapshot_every.into()),
             interrupt: Interrupt::default(),
             lost: None,
-            waits,
+            waits: world.deadline(),
+            size: world.size(),
             spec,
         })
     }

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::folder::RunDir;
 use super::lock::Lock;
@@ -22,6 +24,9 @@ pub enum Resume {
     /// one, from the beginning. Refuse a directory without a run.
     Always,
 }
+
+/// The pause between two tries to take a lock.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A directory that this process may train in.
 #[derive(Debug)]
@@ -113,10 +118,22 @@ impl Claim {
         }
     }
 
-    /// For a run that goes on after the process was lost that held its lock.
-    pub(in crate::run) fn again(dir: RunDir) -> Result<Self> {
-        let lock = Some(Lock::take(dir.path())?);
-        Ok(Self { lock, begins_again: true, ..Self::of_new(dir) })
+    /// For a run that goes on after the process was lost that held its lock. The system may take some time
+    /// to release that.
+    pub(in crate::run) fn again(dir: &RunDir, patience: Duration) -> Result<Self> {
+        let until = Instant::now() + patience;
+        loop {
+            match Lock::take(dir.path()) {
+                Err(Error::Run(error))
+                    if matches!(*error, RunError::InUse { .. }) && Instant::now() < until =>
+                {
+                    thread::sleep(PAUSE);
+                }
+                lock => {
+                    return Ok(Self { lock: Some(lock?), begins_again: true, ..Self::of_new(dir.clone()) });
+                }
+            }
+        }
     }
 
     /// Whether it begins a run again that was lost before its first checkpoint.

@@ -256,6 +256,10 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         &plan.replicas,
         world,
         shows_stalls.listener(),
+        {
+            let (config, memory) = (config.clone(), memory.clone());
+            move |world| check_memory(&config, &memory, Some(world))
+        },
     )?;
     let forecast = plan.prediction.as_ref().map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();

@@ -132,6 +132,7 @@ impl Config {
             secret: token::secret(self.launch.token_file.as_deref(), environment)?,
             tls: self.launch.tls,
             replaces: self.train.restarts > 0,
+            fewest: self.launch.fewest.map_or(found.processes, |fewest| fewest.min(found.processes)),
         }))
     }
 

@@ -2,10 +2,15 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::Membership;
 use crate::error::{FabricError, Result};
+
+/// How long a lost process 0 may take to free its port, and the pause between two tries.
+const LEAVES: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A place at which process 0 may listen.
 struct Place {
@@ -16,27 +21,46 @@ struct Place {
 
 /// Listens at the first place that is free. Returns the address by which this machine knows it.
 pub(super) fn listen(membership: &Membership) -> Result<(TcpListener, SocketAddr)> {
+    let until = Instant::now() + if membership.replaces { LEAVES } else { Duration::ZERO };
+    let places = places(membership)?;
+    loop {
+        match listen_at(&places) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                thread::sleep(PAUSE);
+            }
+            listened => {
+                let cannot = |source| FabricError::cannot_listen(&membership.address, source);
+                return Ok(listened.map_err(cannot)?);
+            }
+        }
+    }
+}
+
+fn listen_at(places: &[Place]) -> io::Result<(TcpListener, SocketAddr)> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    for Place { at, known } in places(membership)? {
-        let bound = TcpListener::bind(at).and_then(|listener| Ok((listener.local_addr()?, listener)));
-        match bound {
-            Ok((mut own, listener)) => {
+    for Place { at, known } in places {
+        match TcpListener::bind(at) {
+            Ok(listener) => {
+                let mut own = listener.local_addr()?;
                 own.set_ip(known.unwrap_or(own.ip()));
                 return Ok((listener, own));
             }
             Err(error) => last = error,
         }
     }
-    Err(FabricError::cannot_listen(&membership.address, last).into())
+    Err(last)
 }
 
-/// Whether one of the places is on this machine. Process 0 may listen there now.
+/// Whether one of the places is on this machine.
 pub(super) fn has_own(membership: &Membership) -> bool {
-    let is_own = |place: Place| match TcpListener::bind(place.at) {
-        Ok(_) => true,
-        Err(error) => error.kind() == ErrorKind::AddrInUse,
-    };
+    // The port itself may be process 0's.
+    let is_own = |place: Place| TcpListener::bind((place.at.ip(), 0)).is_ok();
     places(membership).is_ok_and(|places| places.into_iter().any(is_own))
+}
+
+/// Whether there are several.
+pub(super) fn are_several(membership: &Membership) -> bool {
+    names(&membership.address).nth(1).is_some()
 }
 
 fn places(membership: &Membership) -> Result<Vec<Place>> {
@@ -65,11 +89,18 @@ fn places(membership: &Membership) -> Result<Vec<Place>> {
 }
 
 /// Connects to the first of the addresses that accepts. Each may take so long. `own_only`: only to addresses
-/// of this machine alone.
-pub(super) fn connect(address: &str, own_only: bool, time: Duration) -> io::Result<TcpStream> {
+/// of this machine alone. Each `attempt` begins with another address.
+pub(super) fn connect(
+    address: &str,
+    own_only: bool,
+    attempt: usize,
+    time: Duration,
+) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     let mut found = resolved(address)?;
     found.retain(|(_, at)| !own_only || at.ip().is_loopback());
+    let count = found.len().max(1);
+    found.rotate_left(attempt % count);
     for (_, at) in found {
         match TcpStream::connect_timeout(&at, time) {
             // The system may give the connecting end the very port that it connects to. Then the process

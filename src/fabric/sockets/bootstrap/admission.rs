@@ -1,18 +1,21 @@
 //! Process 0's door while its run goes on: spares wait there, and those that take the place of a process
 //! before process 0 knows that it was lost.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::Membership;
 use super::acceptor::{Acceptor, Arrival, Event};
 use super::alike::{other_run, other_tls};
 use super::message::{Message, send};
 use crate::fabric::processes::Alike;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::Purpose;
+use crate::fabric::sockets::line::probe;
 
 /// The time between two looks whether somebody has come.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,11 +37,15 @@ pub(super) struct Waiting {
     /// What a spare must have too.
     alike: Alike,
     processes: u32,
+    /// How long the machine of a spare may be silent.
+    silence: Duration,
     /// The number that the run had when it began.
     pub(super) run: Option<[u8; 32]>,
     spares: Vec<Spare>,
     /// Those that have come too early.
     early: Vec<Arrival>,
+    /// The processes without which the run goes on.
+    pub(super) absent: BTreeSet<u32>,
 }
 
 /// A process that waits to take a place.
@@ -54,12 +61,26 @@ struct Spare {
 /// told.
 pub(in crate::fabric::sockets) struct Door {
     closes: Arc<AtomicBool>,
+    /// Whether another process shall take this one's place: then spares are not told that the run has ended.
+    left: Arc<AtomicBool>,
+    newcomers: Arc<AtomicBool>,
     thread: Option<JoinHandle<Waiting>>,
 }
 
 impl Waiting {
-    pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike, processes: u32) -> Self {
-        Self { at, acceptor, alike, processes, run: None, spares: Vec::new(), early: Vec::new() }
+    pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike, membership: &Membership) -> Self {
+        let Membership { processes, silence, .. } = *membership;
+        Self {
+            at,
+            acceptor,
+            alike,
+            processes,
+            silence,
+            run: None,
+            spares: Vec::new(),
+            early: Vec::new(),
+            absent: BTreeSet::new(),
+        }
     }
 
     /// Takes in somebody who has come while the processes were not connecting.
@@ -80,6 +101,13 @@ impl Waiting {
             // Its connection is closed.
             Purpose::Data | Purpose::Watch => {}
         }
+    }
+
+    /// Whether somebody waits who can take the place of a process without which the run goes on.
+    fn has_newcomers(&mut self) -> bool {
+        self.forget_gone();
+        let comes = self.early.iter().any(|early| self.absent.contains(&early.process));
+        comes || !self.absent.is_empty() && self.spares.iter().any(|spare| !spare.channel.has_gone())
     }
 
     /// Those that have come too early and still wait.
@@ -105,7 +133,8 @@ impl Waiting {
         };
         let answer = cause.map_or(Message::Known, Message::Refused);
         let told = send(&arrival.channel, &answer, Instant::now() + PATIENCE);
-        if let (Ok(()), Message::Known) = (told, answer) {
+        let told = told.and_then(|()| probe(&arrival.channel, self.silence));
+        if let (Ok(_), Message::Known) = (told, answer) {
             let can_lead = arrival.spare.as_ref().is_some_and(|spare| spare.can_lead);
             self.spares.push(Spare { channel: Arc::clone(&arrival.channel), can_lead, is_heir: false });
             self.name_heir();
@@ -148,18 +177,30 @@ impl Door {
     pub(super) fn open(mut waiting: Waiting) -> std::io::Result<Self> {
         waiting.acceptor.rest(LOOK);
         let closes = Arc::<AtomicBool>::default();
-        let told = Arc::clone(&closes);
+        let newcomers = Arc::<AtomicBool>::default();
+        let (told, tells) = (Arc::clone(&closes), Arc::clone(&newcomers));
         let wait = move || {
             while !told.load(Ordering::Relaxed) {
                 if let Some(Event::Came(arrival)) = waiting.acceptor.next(Instant::now() + LOOK) {
                     waiting.take(arrival);
                 }
                 waiting.name_heir();
+                tells.store(waiting.has_newcomers(), Ordering::Relaxed);
             }
             waiting
         };
         let thread = thread::Builder::new().name("door".to_owned()).spawn(wait)?;
-        Ok(Self { closes, thread: Some(thread) })
+        Ok(Self { closes, left: Arc::default(), newcomers, thread: Some(thread) })
+    }
+
+    /// Is set when another process shall take this one's place.
+    pub(in crate::fabric::sockets) fn left(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.left)
+    }
+
+    /// Whether somebody waits who can take the place of a process without which the run goes on.
+    pub(in crate::fabric::sockets) fn newcomers(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.newcomers)
     }
 
     /// The processes that wait there. Nothing is told to them.
@@ -171,7 +212,9 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        if let Some(mut waiting) = self.close() {
+        if let Some(mut waiting) = self.close()
+            && !self.left.load(Ordering::Relaxed)
+        {
             waiting.end();
         }
     }
@@ -181,8 +224,10 @@ impl Drop for Door {
 mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
+    use std::time::Duration;
 
     use crate::fabric::processes::Alike;
+    use crate::fabric::sockets::bootstrap::Membership;
     use crate::fabric::sockets::bootstrap::acceptor::{Acceptor, Arrival};
     use crate::fabric::sockets::bootstrap::admission::Waiting;
     use crate::fabric::sockets::handshake::{Gate, Key, Purpose};
@@ -207,7 +252,18 @@ mod tests {
         let gate = Gate { process: 0, tls: false, key: Key::new(None), run: None };
         let door = TcpListener::bind("127.0.0.1:0").expect("a port");
         let acceptor = Acceptor::new(door, gate).expect("it listens");
-        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"), 2);
+        let membership = Membership {
+            process: 0,
+            processes: 2,
+            address: String::new(),
+            deadline: Duration::ZERO,
+            silence: Membership::SILENCE,
+            secret: None,
+            tls: false,
+            replaces: true,
+            fewest: 2,
+        };
+        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"), &membership);
         let [(first, one), (_second, another)] = [comes(), comes()];
         waiting.take(one);
         drop(first);

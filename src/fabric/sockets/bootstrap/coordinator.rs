@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use super::acceptor::{Acceptor, Arrival, Event};
 use super::admission::Waiting;
 use super::alike::{objection, other_tls};
+use super::members::{First, reach_first};
 use super::message::{Hello, Message, send};
 use super::peer::Table;
-use super::{GRACE, Known, Membership, Pair, address};
+use super::{GRACE, Known, LATE, Membership, Pair, address};
 use crate::error::{Error, FabricError, RestartError, Result, list};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
@@ -20,9 +21,6 @@ use crate::interrupt::Interrupt;
 
 /// The longest time between two looks at who is missing.
 const MOMENT: Duration = Duration::from_millis(100);
-
-/// A process that does not come within this time is taken for lost, and a spare for gone.
-const LATE: Duration = Duration::from_secs(10);
 
 /// Process 0 and the processes that have connected.
 struct Gathering<'a> {
@@ -89,10 +87,29 @@ pub(super) fn gather(
 
 /// Listens where the membership says.
 fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hello) -> Result<Waiting> {
+    if address::are_several(membership) {
+        refuse_another(membership, &gate)?;
+    }
     let (listener, at) = address::listen(membership)?;
     let cannot = |source: io::Error| FabricError::cannot_listen(&membership.address, source);
     let acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
-    Ok(Waiting::at(at, acceptor, hello(at).alike, membership.processes))
+    Ok(Waiting::at(at, acceptor, hello(at).alike, membership))
+}
+
+/// Refuses to be a second process 0, which listens at another address.
+fn refuse_another(membership: &Membership, gate: &Gate) -> Result<()> {
+    let soon = Instant::now() + GRACE;
+    match reach_first(membership, (gate, None, First::Listens), Purpose::Spare, soon) {
+        Ok(first) => {
+            let at = first.there().map_or_else(|_| membership.address.clone(), |at| at.to_string());
+            Err(FabricError::refused(format!(
+                "another process 0 of this run is at {at}: do not start a second one; `--spare` waits beside \
+                 the run"
+            ))
+            .into())
+        }
+        Err(_) => Ok(()),
+    }
 }
 
 impl Gathering<'_> {
@@ -122,7 +139,8 @@ impl Gathering<'_> {
         for arrival in self.waiting.take_early() {
             self.admit(arrival)?;
         }
-        while self.members[1..].iter().any(Option::is_none) {
+        self.call_spares();
+        while self.missing().next().is_some() {
             self.call_spares();
             let moment = self.deadline.min(Instant::now() + MOMENT);
             match self.waiting.acceptor.next(moment) {
@@ -142,10 +160,26 @@ impl Gathering<'_> {
                 }
                 Some(Event::Said(process, _)) => return Err(FabricError::vanished(process).into()),
                 None if Instant::now() < self.deadline => {}
+                None if self.goes_on() && self.present() >= self.membership.fewest => {
+                    self.waiting.absent = self.missing().chain(self.waiting.absent.clone()).collect();
+                    self.deadline = Instant::now() + LATE;
+                }
                 None => return Err(self.too_late().into()),
             }
         }
         Ok(())
+    }
+
+    /// The processes that have not come, except for those without which the run goes on.
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        (1..self.membership.processes).filter(|process| {
+            self.members[*process as usize].is_none() && !self.waiting.absent.contains(process)
+        })
+    }
+
+    /// How many processes there are, with this one.
+    fn present(&self) -> u32 {
+        1 + self.members.iter().flatten().count() as u32
     }
 
     /// Asks spares to take the places of processes that were lost. One that does not come has gone itself, so
@@ -154,7 +188,7 @@ impl Gathering<'_> {
         let (now, processes) = (Instant::now(), self.membership.processes);
         let late = self.goes_on() && now > self.since + LATE;
         for process in 1..processes {
-            let is_lost = self.lost.contains(&process) || late;
+            let is_lost = self.lost.contains(&process) || late || self.waiting.absent.contains(&process);
             let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + LATE);
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
@@ -163,6 +197,7 @@ impl Gathering<'_> {
                 let take = Message::Take { process, processes };
                 if !spare.has_gone() && send(&spare, &take, now + GRACE).is_ok() {
                     self.asked.insert(process, now);
+                    self.waiting.absent.remove(&process);
                     break;
                 }
             }
@@ -186,12 +221,14 @@ impl Gathering<'_> {
         match (objection, arrival.hello) {
             (None, Some(hello)) => {
                 self.own = own;
+                self.waiting.run = self.own.was_in;
                 // The deadline itself is not the end of this process.
                 self.waiting
                     .acceptor
                     .hear(process, &channel, self.deadline + GRACE)
                     .map_err(|_| FabricError::vanished(process))?;
                 self.members[process as usize] = Some((channel, hello));
+                self.waiting.absent.remove(&process);
                 Ok(())
             }
             (objection, hello) => {
@@ -220,12 +257,13 @@ impl Gathering<'_> {
         self.waiting.acceptor.open(run);
         self.tell_all(&Message::Welcome {
             addresses: known.addresses.clone(),
+            numbers: known.numbers.clone(),
             run: known.run,
             first: known.first,
         });
-        let mut table = Table::new(0, self.membership.processes, self.own.address);
+        let mut table = Table::new(0, known.numbers.clone(), self.own.address);
         let mut connected = 1;
-        while connected < self.members.len() || !table.missing().is_empty() {
+        while connected < known.numbers.len() || !table.missing().is_empty() {
             match self.waiting.acceptor.next(self.deadline) {
                 Some(Event::Came(arrival)) => match arrival.purpose {
                     Purpose::Data | Purpose::Watch => table.take(arrival),
@@ -269,7 +307,9 @@ impl Gathering<'_> {
         let mut run = [0; 32];
         getrandom::fill(&mut run)?;
         let first = self.own.was_in.unwrap_or(run);
-        Ok(Known { addresses, run, first })
+        let is_there = |number: &u32| self.members[*number as usize].is_some();
+        let others = (1..self.membership.processes).filter(is_there);
+        Ok(Known { addresses, numbers: std::iter::once(0).chain(others).collect(), run, first })
     }
 
     /// Tells all processes that have connected. If one has gone, its receiver notices it.
@@ -305,9 +345,7 @@ impl Gathering<'_> {
     }
 
     fn too_late(&self) -> FabricError {
-        let missing =
-            (1..self.membership.processes).filter(|&process| self.members[process as usize].is_none());
-        let missing: Vec<u32> = missing.collect();
+        let missing: Vec<u32> = self.missing().collect();
         let unproven = self.unproven.iter().filter(|process| missing.contains(process));
         let notes = unproven.map(|process| match &self.membership.secret {
             Some(_) => format!("; a process came that calls itself {process} and does not know the secret"),

@@ -11,7 +11,7 @@ use super::alike::other_tls;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::reach::reach;
-use super::{GRACE, Known, Membership, Pair, address};
+use super::{GRACE, Known, LATE, Membership, Pair, address};
 use crate::error::{Error, FabricError, Problem, ProcessLoss, RestartError, Result};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
@@ -22,16 +22,15 @@ use crate::interrupt::Interrupt;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The addresses of all processes, and the connections to the others. The `interrupt` asks this process to
-/// end meanwhile. With `again` it joins its run again, and process 0 listens all the time, unless it has
-/// ended.
+/// end meanwhile.
 pub(super) fn come(
     membership: &Membership,
-    (gate, interrupt, again): (&Gate, &Interrupt, bool),
+    (gate, interrupt, first): (&Gate, &Interrupt, First),
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
     loop {
-        match come_once(membership, (gate.clone(), interrupt, again), &hello, deadline) {
+        match come_once(membership, (gate.clone(), interrupt, first), &hello, deadline) {
             Err(error) if membership.replaces && comes_again(&error) && Instant::now() < deadline => {
                 thread::sleep(PAUSE);
             }
@@ -47,13 +46,13 @@ fn comes_again(error: &Error) -> bool {
 
 fn come_once(
     membership: &Membership,
-    (gate, interrupt, again): (Gate, &Interrupt, bool),
+    (gate, interrupt, zero): (Gate, &Interrupt, First),
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let reached = reach_first(membership, (&gate, Some(interrupt), again), Purpose::Join, deadline);
+    let reached = reach_first(membership, (&gate, Some(interrupt), zero), Purpose::Join, deadline);
     let first = Arc::new(reached.inspect_err(|error| {
-        if error.is_end_of_wait() && !again {
+        if error.is_end_of_wait() && zero != First::Listens {
             leave(membership, &gate);
         }
     })?);
@@ -73,9 +72,11 @@ fn come_once(
     hear(&acceptor)?;
     let known = introduce(membership, (&first, &acceptor), hello, deadline)?;
     acceptor.open(key.of_run(&known.run));
+    // All have waited for some that do not come.
+    let deadline = deadline.max(Instant::now() + LATE);
     hear(&acceptor)?;
     let at = first.there().map_err(cannot)?;
-    let mut table = Table::new(membership.process, membership.processes, at);
+    let mut table = Table::new(membership.process, known.numbers.clone(), at);
     let connected = connect(membership, (&first, &mut acceptor, interrupt), &mut table, &known, deadline);
     if let Err(error) = &connected
         && !error.is_end_of_wait()
@@ -93,7 +94,7 @@ fn come_once(
 /// This process was asked to end before it had reached process 0. If that listens soon, it is told.
 fn leave(membership: &Membership, gate: &Gate) {
     let end = Instant::now() + GRACE;
-    if let Ok(first) = reach_first(membership, (gate, None, false), Purpose::Join, end) {
+    if let Ok(first) = reach_first(membership, (gate, None, First::Comes), Purpose::Join, end) {
         // If it has gone, nobody waits.
         let _ = send(&first, &Message::Interrupted, end);
     }
@@ -115,10 +116,10 @@ fn introduce(
     });
     match said {
         Ok(Message::Interrupted) => Err(interrupted(membership, first)),
-        Ok(Message::Welcome { addresses, run, first })
-            if addresses.len() == membership.processes as usize =>
+        Ok(Message::Welcome { addresses, numbers, run, first })
+            if addresses.len() == numbers.len() && numbers.contains(&membership.process) =>
         {
-            Ok(Known { addresses, run, first })
+            Ok(Known { addresses, numbers, run, first })
         }
         Ok(Message::Refused(why)) => Err(FabricError::refused(plain(&why)).into()),
         Ok(_) => Err(foreign(&membership.address).into()),
@@ -217,11 +218,24 @@ pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError 
     }
 }
 
-/// Connects to process 0 once it listens, for this purpose. With `again` it listens already, unless it has
-/// ended.
+/// What a process knows of process 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// It will listen.
+    Comes,
+    /// It listens all the time, unless it has ended.
+    Listens,
+    /// It was lost. Another one will listen.
+    Lost,
+}
+
+/// How long something may take to prove that it is process 0, if another one may be it.
+const PROOF: Duration = Duration::from_secs(5);
+
+/// Connects to process 0 once it listens, for this purpose.
 pub(super) fn reach_first(
     membership: &Membership,
-    (gate, interrupt, again): (&Gate, Option<&Interrupt>, bool),
+    (gate, interrupt, first): (&Gate, Option<&Interrupt>, First),
     purpose: Purpose,
     deadline: Instant,
 ) -> Result<Channel> {
@@ -229,10 +243,17 @@ pub(super) fn reach_first(
     if own_only && address::leads_away(&membership.address) {
         return Err(FabricError::needs_secret(&membership.address).into());
     }
-    let connect = |time| address::connect(&membership.address, own_only, time);
-    let has_ended = |error: &io::Error| again && error.kind() == ErrorKind::ConnectionRefused;
+    let mut attempt = 0;
+    let connect = |time| {
+        attempt += 1;
+        address::connect(&membership.address, own_only, attempt - 1, time)
+    };
+    let has_ended =
+        |error: &io::Error| first == First::Listens && error.kind() == ErrorKind::ConnectionRefused;
     let goes_on = |error: &io::Error| !has_ended(error);
-    let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), deadline);
+    let another = first == First::Lost || address::are_several(membership);
+    let time = (another.then_some(PROOF), deadline);
+    let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), time);
     let (channel, talk) = reached.map_err(|rebuff| match rebuff {
         Rebuff::Unreached(error) if has_ended(&error) => {
             Error::ProcessGone { process: 0, loss: ProcessLoss::Unknown }

@@ -19,10 +19,10 @@ pub(super) enum Message {
     Hello(Hello),
     /// To process 0: who waits beside the run.
     Spare(Comer),
-    /// From process 0, when all have come: the addresses of all processes, and the number of this run, from
-    /// which all make its key. `first` is the number that the run had when it began: it is another one if
+    /// From process 0, when all have come: the addresses of all processes, the numbers with which they were
+    /// started, and the number of this run, from which all make its key. `first` is the number that the run had when it began: it is another one if
     /// processes were lost since, and the run goes on.
-    Welcome { addresses: Vec<SocketAddr>, run: [u8; 32], first: [u8; 32] },
+    Welcome { addresses: Vec<SocketAddr>, numbers: Vec<u32>, run: [u8; 32], first: [u8; 32] },
     /// To process 0: this process is connected with all others.
     Connected,
     /// To process 0: why this process cannot take part.

@@ -22,10 +22,14 @@ use crate::error::{FabricError, Result};
 use crate::fabric::processes::Alike;
 use crate::interrupt::Interrupt;
 pub(super) use admission::Door;
+use members::First;
 use message::Hello;
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
+
+/// A process that does not come within this time is taken for lost, and a spare for gone.
+pub(super) const LATE: Duration = Duration::from_secs(10);
 
 /// A process's place in a run of several processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,9 @@ pub struct Membership {
     /// Whether the run goes on when a process is lost and another one takes its place: see
     /// [`Pipeline::rejoin`](crate::Pipeline::rejoin). All processes say the same.
     pub replaces: bool,
+    /// The fewest processes with which the run goes on when some were lost, and no others take their places
+    /// before the deadline. `processes`: it needs all. Process 0 is always needed.
+    pub fewest: u32,
 }
 
 impl Membership {
@@ -71,6 +78,8 @@ pub(super) struct Joined {
     pub(super) pairs: Vec<Option<Pair>>,
     /// The processes on this one's machine, with this one, in order.
     pub(super) local: Vec<u32>,
+    /// By process: the number with which it was started. Some are missing if the run goes on without them.
+    pub(super) numbers: Vec<u32>,
     /// The number that the run had when it began.
     pub(super) first: [u8; 32],
     /// Whether it goes on after processes were lost.
@@ -83,14 +92,16 @@ pub(super) struct Joined {
 pub(super) struct Back<'a> {
     /// The number that the run had when it began.
     pub(super) run: [u8; 32],
-    /// The processes that were lost, as far as this one knows.
+    /// The processes that were lost, as far as this one knows: the numbers with which they were started.
     pub(super) lost: &'a [u32],
     pub(super) door: Option<Door>,
 }
 
-/// Where every process is. All know it once the last one has connected.
+/// Where every process is, in the order of their numbers. All know it once the last one has connected.
 struct Known {
     addresses: Vec<SocketAddr>,
+    /// By process: the number with which it was started.
+    numbers: Vec<u32>,
     /// The number of this run. Process 0 has drawn it at random.
     run: [u8; 32],
     /// The number that it had when it began.
@@ -128,15 +139,21 @@ pub(super) fn join(
             (known, pairs, door)
         }
         _ => {
-            let listens = back.is_some_and(|back| !back.lost.contains(&0));
-            let (known, pairs) = members::come(membership, (&gate, interrupt, listens), hello, deadline)?;
+            let first = match back {
+                None => First::Comes,
+                Some(back) if back.lost.contains(&0) => First::Lost,
+                Some(_) => First::Listens,
+            };
+            let (known, pairs) = members::come(membership, (&gate, interrupt, first), hello, deadline)?;
             (known, pairs, None)
         }
     };
-    let own = known.addresses[process as usize].ip();
+    let place = known.numbers.iter().position(|number| *number == process).unwrap_or_default();
+    let own = known.addresses[place].ip();
     let all = (0..).zip(&known.addresses);
     let local = all.filter_map(|(number, address)| (address.ip() == own).then_some(number));
-    Ok(Joined { pairs, local: local.collect(), first: known.first, goes_on: known.first != known.run, door })
+    let (local, goes_on) = (local.collect(), known.first != known.run);
+    Ok(Joined { pairs, local, numbers: known.numbers, first: known.first, goes_on, door })
 }
 
 /// Waits beside a run until a process is lost, which may be process 0. Calls `known` when process 0 knows this

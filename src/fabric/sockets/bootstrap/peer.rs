@@ -20,15 +20,18 @@ const LINES: [Purpose; 2] = [Purpose::Data, Purpose::Watch];
 pub(super) struct Table {
     /// By process.
     lines: Vec<[Option<Arc<Channel>>; LINES.len()]>,
-    process: u32,
+    /// By process: the number with which it was started. They are in order.
+    numbers: Vec<u32>,
+    /// This process's number.
+    own: u32,
     /// The address at which this process reaches process 0.
     first: SocketAddr,
 }
 
 impl Table {
-    pub(super) fn new(process: u32, processes: u32, first: SocketAddr) -> Self {
-        let lines = (0..processes).map(|_| [None, None]).collect();
-        Self { lines, process, first }
+    pub(super) fn new(own: u32, numbers: Vec<u32>, first: SocketAddr) -> Self {
+        let lines = numbers.iter().map(|_| [None, None]).collect();
+        Self { lines, numbers, own, first }
     }
 
     /// Connects to all processes with lower numbers. It ends with [`RestartError::WaitEnded`] when this
@@ -39,17 +42,22 @@ impl Table {
         (gate, interrupt): (&Gate, &Interrupt),
         deadline: Instant,
     ) -> Result<()> {
-        for peer in 0..self.process {
+        let lower = self.numbers.iter().copied().take_while(|number| *number < self.own);
+        for (place, peer) in lower.enumerate() {
             let address = match peer {
                 0 => self.first,
-                _ => known.addresses[peer as usize],
+                _ => known.addresses[place],
             };
             for (line, purpose) in LINES.into_iter().enumerate() {
                 let connect = |time| TcpStream::connect_timeout(&address, time);
-                let reached =
-                    reach((connect, |_: &_| true), (gate, Some(interrupt)), (peer, purpose), deadline);
+                let reached = reach(
+                    (connect, |_: &_| true),
+                    (gate, Some(interrupt)),
+                    (peer, purpose),
+                    (None, deadline),
+                );
                 let (channel, _) = reached.map_err(|rebuff| match rebuff {
-                    Rebuff::Interrupted => Error::from(RestartError::WaitEnded { process: self.process }),
+                    Rebuff::Interrupted => Error::from(RestartError::WaitEnded { process: self.own }),
                     rebuff => {
                         let error = io::Error::from(rebuff);
                         let text = format!(
@@ -59,7 +67,7 @@ impl Table {
                         FabricError::Lost(Problem::because(text, error)).into()
                     }
                 })?;
-                self.lines[peer as usize][line] = Some(Arc::new(channel));
+                self.lines[place][line] = Some(Arc::new(channel));
             }
         }
         Ok(())
@@ -68,21 +76,20 @@ impl Table {
     /// Takes a connection from a process with a higher number. Any other connection is closed.
     pub(super) fn take(&mut self, arrival: Arrival) {
         let line = LINES.iter().position(|purpose| *purpose == arrival.purpose);
-        if let Some(line) = line
-            && arrival.process > self.process
-            && let Some(lines) = self.lines.get_mut(arrival.process as usize)
-            && lines[line].is_none()
+        let place = self.numbers.iter().position(|number| *number == arrival.process);
+        if let (Some(line), Some(place)) = (line, place)
+            && arrival.process > self.own
+            && self.lines[place][line].is_none()
         {
-            lines[line] = Some(arrival.channel);
+            self.lines[place][line] = Some(arrival.channel);
         }
     }
 
     /// The processes to which a connection is missing.
     pub(super) fn missing(&self) -> Vec<u32> {
-        let all = (0..).zip(&self.lines);
-        let missing =
-            all.filter(|(process, lines)| *process != self.process && lines.iter().any(Option::is_none));
-        missing.map(|(process, _)| process).collect()
+        let all = self.numbers.iter().copied().zip(&self.lines);
+        let missing = all.filter(|(number, lines)| *number != self.own && lines.iter().any(Option::is_none));
+        missing.map(|(number, _)| number).collect()
     }
 
     /// The connections, when none is missing.

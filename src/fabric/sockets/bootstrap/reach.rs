@@ -22,29 +22,35 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Connects by `connect`, which may take so long, and is let in by the process `to`. Where nobody listens
 /// yet, or where it is sent away because too many have come at once, it comes again until the deadline, if it
-/// `goes_on` after such an error. It ends with [`Rebuff::Interrupted`] when the process is asked to end.
+/// `goes_on` after such an error. With `patience` one that listens is given this time, and comes again if it
+/// is a stranger: another one may listen later, or elsewhere. It ends with [`Rebuff::Interrupted`] when the process is asked to end.
 pub(super) fn reach(
-    (connect, goes_on): (impl Fn(Duration) -> io::Result<TcpStream>, impl Fn(&io::Error) -> bool),
+    (mut connect, goes_on): (impl FnMut(Duration) -> io::Result<TcpStream>, impl Fn(&io::Error) -> bool),
     (gate, interrupt): (&Gate, Option<&Interrupt>),
     to: (u32, Purpose),
-    deadline: Instant,
+    (patience, deadline): (Option<Duration>, Instant),
 ) -> Result<(Channel, Talk), Rebuff> {
     let asked = || interrupt.is_some_and(Interrupt::is_requested);
     loop {
         let time = deadline.saturating_duration_since(Instant::now());
-        let come_in = |stream| match interrupt {
-            None => knock(stream, gate, to, deadline),
-            Some(interrupt) => closed_by(interrupt, stream, |stream| knock(stream, gate, to, deadline)),
+        let come_in = |stream| {
+            let until = patience.map_or(deadline, |patience| deadline.min(Instant::now() + patience));
+            match interrupt {
+                None => knock(stream, gate, to, until),
+                Some(interrupt) => closed_by(interrupt, stream, |stream| knock(stream, gate, to, until)),
+            }
         };
-        let error = match connect(time.clamp(PAUSE, ONE_TRY)).map(come_in) {
+        let rebuff = match connect(time.clamp(PAUSE, ONE_TRY)).map(come_in) {
             Ok(Ok(entered)) => return Ok(entered),
             _ if asked() => return Err(Rebuff::Interrupted),
-            Ok(Err(Rebuff::Failed(error))) if is_sent_away(&error) => error,
-            Ok(Err(rebuff)) => return Err(rebuff),
-            Err(error) => error,
+            Ok(Err(Rebuff::Failed(error))) if is_sent_away(&error) => Rebuff::Unreached(error),
+            Ok(Err(rebuff)) if patience.is_none() => return Err(rebuff),
+            Ok(Err(rebuff)) => rebuff,
+            Err(error) => Rebuff::Unreached(error),
         };
-        if !goes_on(&error) || Instant::now() + PAUSE >= deadline {
-            return Err(Rebuff::Unreached(error));
+        let ends = matches!(&rebuff, Rebuff::Unreached(error) if !goes_on(error));
+        if ends || Instant::now() + PAUSE >= deadline {
+            return Err(rebuff);
         }
         thread::sleep(PAUSE);
     }

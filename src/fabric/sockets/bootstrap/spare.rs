@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use super::members::{reach_first, unheard};
+use super::members::{First, reach_first, unheard};
 use super::message::{Comer, Message, receive, send};
-use super::{Membership, address};
+use super::{GRACE, Membership, address};
 use crate::error::{FabricError, Result};
 use crate::fabric::processes::{Alike, plain};
 use crate::fabric::sockets::handshake::{Gate, Purpose};
+use crate::fabric::sockets::line::probe;
 
 /// For ever: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -24,28 +25,41 @@ pub(super) fn stand_by(
 ) -> Result<Option<[u32; 2]>> {
     let comer = Comer { alike, can_lead: address::has_own(membership) };
     let (mut known, mut deadline) = (Some(known), deadline);
+    let (mut first, mut back) = (First::Comes, None);
     loop {
-        let first = reach_first(membership, (gate, None, false), Purpose::Spare, deadline)?;
-        let said = send(&first, &Message::Spare(comer.clone()), deadline);
-        let mut said = said.and_then(|()| receive(&first, deadline));
+        let channel = match back.take() {
+            Some(channel) => channel,
+            None => reach_first(membership, (gate, None, first), Purpose::Spare, deadline)?,
+        };
+        let said = send(&channel, &Message::Spare(comer.clone()), deadline);
+        let mut said = said.and_then(|()| receive(&channel, deadline));
         let mut leads = None;
         if let Ok(Message::Known) = said {
             known.take().into_iter().for_each(|known| known());
-            said = receive(&first, Instant::now() + YEAR);
+            said = probe(&channel, membership.silence).and_then(|_| receive(&channel, Instant::now() + YEAR));
         }
         if let Ok(Message::Heir { processes }) = said {
             leads = Some([0, processes]);
-            said = receive(&first, Instant::now() + YEAR);
+            said = receive(&channel, Instant::now() + YEAR);
         }
         match said {
             Ok(Message::Take { process, processes }) => return Ok(Some([process, processes])),
             Ok(Message::Over) => return Ok(None),
             Ok(Message::Refused(why)) => return Err(FabricError::refused(plain(&why)).into()),
             Ok(_) => return Err(unheard(membership, ErrorKind::InvalidData.into()).into()),
-            // Process 0 was lost.
-            Err(_) if leads.is_some() => return Ok(leads),
+            // Process 0 was lost, or only the connection.
+            Err(_) if leads.is_some() => {
+                deadline = Instant::now() + GRACE;
+                match reach_first(membership, (gate, None, First::Listens), Purpose::Spare, deadline) {
+                    Ok(channel) => back = Some(channel),
+                    Err(_) => return Ok(leads),
+                }
+            }
             // Another one will take its place.
-            Err(_) if known.is_none() => deadline = Instant::now() + membership.deadline,
+            Err(_) if known.is_none() => {
+                first = First::Lost;
+                deadline = Instant::now() + membership.deadline;
+            }
             Err(error) => return Err(unheard(membership, error).into()),
         }
     }
