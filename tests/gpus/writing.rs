@@ -1,5 +1,6 @@
 //! Text that is written on GPUs.
 
+use super::quantised::quantised;
 use super::*;
 use crate::text::{gpt, llama, mixtral, of_one_stage, of_pipeline};
 
@@ -10,12 +11,13 @@ fn distance(got: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
     pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs())) / largest
 }
 
+/// Also of a base in blocks, whose calls have at most eight rows.
 #[test]
 fn scores_on_gpus_are_those_of_the_cpu() {
     if emulator::start().is_none() {
         return;
     }
-    for recipe in [gpt(), llama(), mixtral()] {
+    for recipe in [gpt(), llama(), mixtral(), quantised()] {
         let expected = of_one_stage(&recipe);
         for (dtype, most) in [(DType::F32, 1e-5), (DType::Bf16, 5e-2)] {
             let mut alone = None;
