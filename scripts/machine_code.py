@@ -2,7 +2,7 @@
 """Reads the machine code of every GPU kernel, and compares what matters in it with a table in the repository.
 
     scripts/machine_code.py            ends with 1, and with a diff, if the table is out of date, a kernel spills registers, or
-                                       it has no loads or stores of 16 bytes
+                                       it has no loads or stores of 16 bytes, or rounds less often than the CPU
     scripts/machine_code.py --write    writes the table anew
 
 Needs no GPU: the compiler (NVRTC) and NVIDIA's tools for its output come from pip, in these versions. Other versions
@@ -42,9 +42,12 @@ NARROW = {
     "moments|slopes|sum_|_sums|add_rows|find_difference": "sums",
     "global_average|max_pool|windows": "images lie in planes of any size",
     "clear_gradients|trial_numbers": "they load nothing",
-    "decode_blocks": "blocks begin at any even place",
+    "decode_blocks|multiply_rows?_": "blocks begin at any even place, and a warp of a product writes two outputs",
     "dropout_columns|repeat_row": "some columns of short rows",
 }
+
+# Kernels with the bits of the CPU, which rounds each product. The compiler may join a product with the sum after it.
+ROUNDED = "decode_blocks"
 
 ABOUT = """\
 What the compiler makes of each GPU kernel. `scripts/machine_code.py --write` makes this table, and CI compares it.
@@ -179,7 +182,9 @@ def section(architecture):
                 if line[7] != "0" and (architecture, line[0]) not in ALLOWED]
     narrow = [f"{architecture}: {line[0]} has no loads, or no stores, of 16 bytes" for line in rows
               if is_narrow(line) and not re.search("|".join(NARROW), line[0])]
-    return "\n".join(["", text([title, *HEAD]), *map(text, rows), ""]), spilling + narrow
+    joined = [f"{architecture}: {name} has a product that is not rounded" for name in sorted(counts)
+              if re.search(ROUNDED, name) and any(code.startswith("FFMA") for code in counts[name])]
+    return "\n".join(["", text([title, *HEAD]), *map(text, rows), ""]), spilling + narrow + joined
 
 
 def main():

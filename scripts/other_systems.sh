@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Whether the library and the command compile for macOS and Windows. Nothing is linked, and nothing runs.
+# Whether the library and the command compile for macOS, Windows, and Linux on 64-bit Arm. Nothing is linked, and
+# nothing runs.
 # The emulator of CUDA stays out: it is for tests, and these run on Linux only.
-# Crates with C code call tools of these systems. A check looks at no object, so here an empty file is enough.
+# Crates with C code call tools of these targets. A check looks at no object, so here an empty file is enough.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-targets=(aarch64-apple-darwin x86_64-pc-windows-gnu)
+targets=(aarch64-apple-darwin x86_64-pc-windows-gnu aarch64-unknown-linux-gnu)
 
 no_c=$PWD/target/no_c
 mkdir -p target

@@ -29,8 +29,14 @@ pub(crate) fn mixtral() -> Recipe {
 }
 
 fn recipe_with(experts: Option<Routing>) -> Recipe {
+    let llama = llama_with(experts);
+    let data = RandomTokens { rows: 2, seq: 8, vocab: 17 };
+    recipe_of(move || llama.model(), Arc::new(data), 4)
+}
+
+pub(crate) fn llama_with(experts: Option<Routing>) -> Llama {
     let heads = Heads { query: 4, key_value: 2, width: 4 };
-    let llama = Llama {
+    Llama {
         experts,
         vocab: 17,
         dim: 16,
@@ -46,9 +52,7 @@ fn recipe_with(experts: Option<Routing>) -> Recipe {
         padding: None,
         window: Some(3),
         seed: 7,
-    };
-    let data = RandomTokens { rows: 2, seq: 8, vocab: 17 };
-    recipe_of(move || llama.model(), Arc::new(data), 4)
+    }
 }
 
 /// The scores after each call, for all ways to cut the text.

@@ -1,25 +1,42 @@
 //! Frozen matrices in few bits under adapters, on GPUs.
 
-use pipewright::stages::models::{Gpt, Rules};
+use pipewright::stages::layers::{Heads, Routing};
+use pipewright::stages::models::{Gpt, Llama, Rules};
 use pipewright::stages::{Lora, Quantisation, Training};
 
 use super::*;
+use crate::text::llama_with;
 
-/// A GPT with a frozen base in blocks, also its tied table.
-pub(crate) fn quantised() -> Recipe {
+/// A frozen base in blocks, also its table, under adapters.
+fn base_in_blocks() -> Rules {
     let lora = Lora { rank: 4, alpha: 8.0, dropout: 0.0, seed: 9 };
-    let rules = Rules::default()
+    Rules::default()
         .with_lora(move |target| (!target.starts_with("lm_head")).then_some(lora))
         .with_training(|name| Training { frozen: !Lora::is_adapter(name), ..Training::default() })
         .with_quantisation(|name| match name {
             "wte.weight" => Some(Quantisation::Q8_0),
             "wpe.weight" => None,
             _ => Some(Quantisation::Nf4),
-        });
+        })
+}
+
+/// A GPT with such a base.
+pub(crate) fn quantised() -> Recipe {
+    let rules = base_in_blocks();
     let gpt = Gpt { vocab: 17, dim: 64, layers: 2, heads: 2, context: 8, dropout: 0.1, tied: true, seed: 3 };
     let model = move || gpt.model().map(|model| model.with_rules(rules.clone()));
     let model = Box::new(move || model().expect("the settings fit"));
     Recipe { model, ..gpt_recipe(gpt, 2, 4) }
+}
+
+/// The same of a Llama, whose matrices have a row for each output.
+pub(crate) fn quantised_llama(experts: Option<Routing>) -> Recipe {
+    let rules = base_in_blocks();
+    let heads = Heads { query: 4, key_value: 2, width: 16 };
+    let llama = Llama { dim: 64, heads, ffn: 128, bias: true, ..llama_with(experts) };
+    let data = RandomTokens { rows: 2, seq: 8, vocab: 17 };
+    let model = move || llama.model().map(|model| model.with_rules(rules.clone()));
+    recipe_of(model, Arc::new(data), 4)
 }
 
 #[test]

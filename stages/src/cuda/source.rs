@@ -10,6 +10,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/columns.cu"),
     include_str!("kernels/reduce.cu"),
     include_str!("../quantised/kernel.cu"),
+    include_str!("../quantised/few_rows.cu"),
     include_str!("../layers/pointwise/kernel.cu"),
     include_str!("../layers/gated/kernel.cu"),
     include_str!("../layers/embedding/kernel.cu"),

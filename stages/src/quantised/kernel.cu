@@ -80,7 +80,8 @@ inline void scaled(const unsigned (&levels)[8], float scale, int middle, float (
     for (int i = 0; i < 8; ++i) x[i] = scale * (float)((int)levels[i] - middle);
 }
 
-// Rounded twice, as on the CPU.
+// Rounded twice, as on the CPU: in one instruction with the addition, a product would not be rounded. So is
+// the product in each `least`.
 inline void from_least(const unsigned (&levels)[8], float scale, float least, float (&x)[8]) {
     for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(scale, (float)levels[i]) + least;
 }
@@ -103,7 +104,7 @@ inline void sixth_scales(Bytes block, unsigned piece, float& scale, float& least
         of_least = (own[piece + 4] >> 4) | (own[piece] >> 6) << 4;
     }
     scale = half_at(block) * (float)level;
-    least = -(half_at(block + 2) * (float)of_least);
+    least = -__fmul_rn(half_at(block + 2), (float)of_least);
 }
 
 // The levels of 4-bit NormalFloat: the digits of `codes.rs`.
@@ -113,7 +114,7 @@ const float NF4_LEVELS[16] = {-1.0f,         -0.6961928f,  -0.52507305f,  -0.394
                               0.44070983f,   0.562617f,    0.72295684f,   1.0f};
 
 // Eight numbers of a block, from this one on, which is a multiple of eight.
-inline void decode_eight(Bytes block, unsigned coding, unsigned at, float (&x)[8]) {
+__forceinline__ void decode_eight(Bytes block, unsigned coding, unsigned at, float (&x)[8]) {
     unsigned piece = at / 32, first = at % 32, levels[8];
     float scale, least;
     switch (coding) {
@@ -146,7 +147,7 @@ inline void decode_eight(Bytes block, unsigned coding, unsigned at, float (&x)[8
             unsigned own = block[2 * piece + first / 16];
             levels_of(block + 16 + 32 * (piece / 4) + first, 2 * (piece % 4), 3, levels);
             scale = half_at(block + 80) * (float)(own & 15u);
-            least = -(half_at(block + 82) * (float)(own >> 4));
+            least = -__fmul_rn(half_at(block + 82), (float)(own >> 4));
             return from_least(levels, scale, least, x);
         }
         case OF_Q3_K:

@@ -10,7 +10,22 @@ use crate::error::Result;
 const THREADS: u32 = 256;
 const AT_ONCE: usize = 8;
 
-/// A matrix of blocks on a GPU. Products read a decoded copy, which is made for each product.
+/// The threads of a warp.
+const WARP: usize = 32;
+
+/// The most rows of a product that decodes in registers. It is the same in `few_rows.cu`.
+///
+/// A decoded copy in `bf16` is written and read, with 2 bytes a number each time, and blocks of 4.5 bits have
+/// 0.56 bytes a number. So without the copy an eighth of the bytes is moved. But each row takes a
+/// multiplication for each number, and not on tensor cores. With more rows these would take longer than the
+/// bytes.
+pub(crate) const FEW_ROWS: usize = 8;
+
+/// The outputs of a warp of such a product: as in `few_rows.cu`.
+const OUTPUTS: usize = 2;
+
+/// A matrix of blocks on a GPU. When text is written, products of few rows read the blocks. All others read a
+/// decoded copy, which is made for each product.
 #[derive(Debug)]
 pub(crate) struct BlocksOnGpu {
     columns: usize,
@@ -45,6 +60,36 @@ impl BlocksOnGpu {
             to = to.offset(part.rows * self.columns * dtype.bytes());
         }
         Ok(memory)
+    }
+
+    /// `out = left W^T + bias` for this matrix `W`, which has a row for each output, and [`FEW_ROWS`] at most
+    /// on the left. All other numbers are in this format.
+    ///
+    /// Each sum has one order, whatever the number of rows, and is in `f32`.
+    pub(crate) fn multiply_few(
+        &self,
+        gpu: &Gpu,
+        dtype: DType,
+        [out, left]: [Ptr; 2],
+        rows: usize,
+        bias: Option<Ptr>,
+    ) -> Result<()> {
+        assert!(rows <= FEW_ROWS, "{rows} rows are more than a few");
+        let name = match rows {
+            1 => kernel!(dtype, "multiply_row"),
+            _ => kernel!(dtype, "multiply_rows"),
+        };
+        let outputs: usize = self.parts.iter().map(|part| part.rows).sum();
+        let mut first = 0;
+        for part in &self.parts {
+            let of_part = |at: Ptr| at.offset(first * dtype.bytes());
+            let (out, bias) = (of_part(out), bias.map_or(Ptr::NONE, of_part));
+            let (memory, kind) = (&part.memory, part.kind as u32);
+            let args = args![out, left, memory, bias, rows, self.columns, part.rows, outputs, kind];
+            gpu.launch(name, Grid::each(part.rows.div_ceil(OUTPUTS) * WARP, THREADS), &args)?;
+            first += part.rows;
+        }
+        Ok(())
     }
 
     /// Decodes these rows to `to`, one behind the other.

@@ -14,6 +14,7 @@ mod blocks;
 mod choice;
 mod convolution;
 mod experts;
+mod few_rows;
 mod frozen;
 mod hopper;
 mod host_state;

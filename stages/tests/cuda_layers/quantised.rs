@@ -30,7 +30,7 @@ fn all(
     [y, dx.expect("a gradient")].map(|tensor| bits(&here(tensor)))
 }
 
-fn linear(layout: Layout, sizes: [usize; 2]) -> Linear {
+pub(crate) fn linear(layout: Layout, sizes: [usize; 2]) -> Linear {
     let name = if layout == Layout::OutIn { "out-in" } else { "in-out" };
     Linear::new(name, sizes, Init::Zeros, 3).with_layout(layout).with_bias(Init::Normal(0.1))
 }
@@ -120,7 +120,7 @@ fn blocks_may_come_when_the_layer_is_on_the_gpu() {
 }
 
 /// Names the process in which nothing else takes memory.
-const ALONE: &str = "PIPEWRIGHT_TEST_ALONE";
+pub(crate) const ALONE: &str = "PIPEWRIGHT_TEST_ALONE";
 
 #[test]
 fn a_quantised_matrix_takes_the_bytes_of_its_blocks() {

@@ -15,6 +15,9 @@ use crate::tensor::Tensor;
 /// The activation of an expert.
 const FORM: GateForm = GateForm::Silu;
 
+/// The product of some rows with a matrix: [`WeightMatrix::forward_rows`], or the one for writing text.
+pub(super) type Multiply = fn(&mut WeightMatrix, &mut Tensor, &Tensor, &Range<usize>) -> Result<()>;
+
 /// The experts of a layer, and their sizes.
 #[derive(Debug)]
 pub(super) struct Mlps {
@@ -88,21 +91,31 @@ impl Mlps {
     }
 
     /// Gate and up of every row.
-    pub(super) fn gate_up(&mut self, rows: &Placed<'_>, input: &Tensor) -> Result<Tensor> {
+    pub(super) fn gate_up(
+        &mut self,
+        rows: &Placed<'_>,
+        input: &Tensor,
+        multiply: Multiply,
+    ) -> Result<Tensor> {
         let inputs = rows.take(input)?;
         let mut gate_up = rows.beside(input, 2 * self.ffn)?;
         for (expert, range) in self.busy(rows) {
-            expert.gate_up.forward_rows(&mut gate_up, &inputs, &range)?;
+            multiply(&mut expert.gate_up, &mut gate_up, &inputs, &range)?;
         }
         Ok(gate_up)
     }
 
     /// The output of every row, from gate and up.
-    pub(super) fn outputs(&mut self, rows: &Placed<'_>, gate_up: &Tensor) -> Result<Tensor> {
+    pub(super) fn outputs(
+        &mut self,
+        rows: &Placed<'_>,
+        gate_up: &Tensor,
+        multiply: Multiply,
+    ) -> Result<Tensor> {
         let values = self.values(rows, gate_up)?;
         let mut outputs = rows.beside(gate_up, self.dim)?;
         for (expert, range) in self.busy(rows) {
-            expert.down.forward_rows(&mut outputs, &values, &range)?;
+            multiply(&mut expert.down, &mut outputs, &values, &range)?;
         }
         Ok(outputs)
     }

@@ -14,6 +14,7 @@ use self::mlps::Mlps;
 use self::placed::Placed;
 use self::spread::Spread;
 use super::Linear;
+use super::linear::weight_matrix::WeightMatrix;
 use crate::cpu::real::in_format;
 use crate::device::{Device, Place};
 use crate::error::{Error, Result, check_positive, check_rows};
@@ -186,9 +187,9 @@ impl Layer for Experts {
         let all = self.whole(&input)?;
         let scores = self.route(ctx, &all)?;
         let rows = Self::placed(&all, &mut self.choice, self.spread.as_ref(), self.routing)?;
-        let gate_up = self.mlps.gate_up(&rows, &all)?;
+        let gate_up = self.mlps.gate_up(&rows, &all, WeightMatrix::forward_rows)?;
         drop(all);
-        let outputs = self.mlps.outputs(&rows, &gate_up)?;
+        let outputs = self.mlps.outputs(&rows, &gate_up, WeightMatrix::forward_rows)?;
         let output = match &mut self.spread {
             Some(spread) => {
                 let (outputs, own) = spread.bring(&rows, &outputs, self.routing)?;
@@ -203,7 +204,7 @@ impl Layer for Experts {
         let all = self.whole(&input)?;
         let scores = self.route(ctx, &all)?;
         let rows = Self::placed(&all, &mut self.choice, self.spread.as_ref(), self.routing)?;
-        let gate_up = self.mlps.gate_up(&rows, &all)?;
+        let gate_up = self.mlps.gate_up(&rows, &all, WeightMatrix::forward_rows)?;
         drop(all);
         self.kept(ctx, input, [scores, gate_up])
     }
@@ -219,8 +220,8 @@ impl Layer for Experts {
         if input.shape().rows() == 1 && input.place() == Place::default() {
             return self.mlps.next(&rows, &input);
         }
-        let gate_up = self.mlps.gate_up(&rows, &input)?;
-        let outputs = self.mlps.outputs(&rows, &gate_up)?;
+        let gate_up = self.mlps.gate_up(&rows, &input, WeightMatrix::forward_rows_next)?;
+        let outputs = self.mlps.outputs(&rows, &gate_up, WeightMatrix::forward_rows_next)?;
         rows.mixed(&outputs, &input)
     }
 

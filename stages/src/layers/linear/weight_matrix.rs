@@ -15,6 +15,7 @@ use crate::cuda::{self, Added, Gpu, Memory, Product, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::quantised::on_gpu::{BlocksOnGpu, FEW_ROWS};
 use crate::shards::Division;
 use crate::tensor::Tensor;
 
@@ -154,13 +155,30 @@ impl WeightMatrix {
 
     /// As [`WeightMatrix::forward`], when text is written: nothing is packed.
     pub(crate) fn forward_next(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
-        if rows.gpu()?.is_some() || rows.dtype() != DType::F32 {
+        if let Some(gpu) = rows.gpu()? {
+            let count = rows.shape().rows();
+            let Some(blocks) = self.blocks_for(count) else {
+                return self.forward(rows, bias);
+            };
+            let output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+            let bias = bias.map(|bias| bias.weights().numbers());
+            blocks.multiply_few(&gpu, rows.dtype(), [output.at(), rows.at()], count, bias)?;
+            return Ok(output);
+        }
+        if rows.dtype() != DType::F32 {
             return self.forward(rows, bias);
         }
         let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
         let weight = Held::of(&self.weight, self.layout);
         multiply_next(&mut output, start(bias), rows, weight, self.forward.groups());
         Ok(output)
+    }
+
+    /// The blocks of a quantised matrix on a GPU, if products with this number of rows read them when text is
+    /// written.
+    fn blocks_for(&self, rows: usize) -> Option<&BlocksOnGpu> {
+        let fits = rows <= FEW_ROWS && self.layout == Layout::OutIn && !self.is_apart();
+        self.weight.on_gpu().filter(|_| fits)?.blocks()
     }
 
     /// The gradient of the rows, for this gradient of the output.
@@ -213,6 +231,20 @@ impl WeightMatrix {
             N::multiply(&mut self.forward, out, Start::Zero, inputs, weight);
         });
         Ok(())
+    }
+
+    /// As [`WeightMatrix::forward_rows`], when text is written.
+    pub(crate) fn forward_rows_next(
+        &mut self,
+        out: &mut Tensor,
+        inputs: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
+        let (Some(gpu), Some(blocks)) = (inputs.gpu()?, self.blocks_for(rows.len())) else {
+            return self.forward_rows(out, inputs, rows);
+        };
+        let places = [first(out, rows), first(inputs, rows)];
+        blocks.multiply_few(&gpu, inputs.dtype(), places, rows.len(), None)
     }
 
     /// The output of one row on the CPU. Nothing is packed.
