@@ -140,7 +140,8 @@ impl Run {
         let in_common = self.in_common(data.as_deref());
         let lead = Lead { files: self.files(pipeline), copy_to: self.copy_to.clone() };
         let lead = (pipeline.process() == 0).then_some(lead);
-        let rejoining = Rejoining { takes_part: true, ..Rejoining::new(in_common, BestSoFar::default()) };
+        let mut rejoining = Rejoining::new(in_common, BestSoFar::default());
+        rejoining.takes_part = true;
         let mut session = self.session(pipeline, None, rejoining);
         session.lead = lead;
         match session.go_on() {

@@ -306,6 +306,8 @@ pub struct LostProcess {
     pub waits: Duration,
     /// The run then goes on without the lost process, if this many are there.
     pub needed: Option<u32>,
+    /// The number with which the process was started, if it has another one now.
+    pub started_as: Option<u32>,
 }
 
 /// The run goes on after a loss.
@@ -347,13 +349,16 @@ impl fmt::Display for GoesOnFrom {
 
 impl fmt::Display for LostProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, why, waits, needed } = self;
+        let Self { step, why, waits, needed, started_as } = self;
         write!(
             f,
             "step {step}: {why}; the run waits {} s at most for one that takes its place: start it again in \
              the same way",
             waits.as_secs_f64()
         )?;
+        if let Some(number) = started_as {
+            write!(f, ", with RANK {number}, which it had at the beginning")?;
+        }
         match needed {
             Some(needed) => write!(f, "; then it goes on without it, with {needed} processes or more"),
             None => Ok(()),

@@ -16,6 +16,9 @@ use crate::checkpoint::named_step;
 use crate::error::RestartError;
 use crate::{Error, Result};
 
+/// After processes were taken in, the run goes on for this many times as long before others are.
+const PAUSES: u32 = 10;
+
 /// What all processes of a run must know when it goes on, as the first process knows it that was there
 /// before.
 #[derive(Serialize, Deserialize)]
@@ -64,12 +67,26 @@ impl<S: Stage> Session<'_, S> {
     /// Lets processes take part that wait for it, in a run that goes on without some. Returns whether there
     /// are any.
     pub(super) fn take_in_newcomers(&mut self) -> Result<bool> {
-        if !self.pipeline.has_newcomers()? {
+        let heeds = self.rejoining.heeds_newcomers();
+        if !self.pipeline.has_newcomers(heeds)? {
             return Ok(false);
         }
+        self.return_to_launched_cut()?;
         let (step, since) = (self.done(), Instant::now());
         self.note("a process waits to take part");
-        match self.pipeline.take_in_newcomers().and_then(|_| self.go_on()) {
+        let mut joined = self.pipeline.take_in_newcomers().and_then(|_| self.go_on());
+        if let Err(failure) = &joined
+            && failure.lost_process().is_none()
+            && !failure.is_end_of_wait()
+            && self.pipeline.has_left()
+        {
+            // What a newcomer cannot do need not end the others.
+            self.note(&format!("goes on without the process that waited: {failure}"));
+            joined = self.pipeline.rejoin().and_then(|_| self.go_on());
+        }
+        // One that fails each time must not take all the time.
+        self.rejoining.heed_newcomers_after(PAUSES * since.elapsed());
+        match joined {
             Ok(from) => {
                 self.tell_return(step, from, since);
                 Ok(true)
@@ -97,10 +114,12 @@ impl<S: Stage> Session<'_, S> {
         }
         self.rejoining.losses += 1;
         let [_, whole, fewest] = self.pipeline.sizes();
+        let number = |lost: u32| self.pipeline.started_as(lost).filter(|number| *number != lost);
         let lost = LostProcess {
             step,
             why: failure.to_string(),
             waits: self.pipeline.waits(),
+            started_as: failure.lost_process().and_then(number),
             needed: (fewest < whole && failure.lost_process() != Some(0)).then_some(fewest),
         };
         self.listeners.tell(&Event::Lost(&lost));
@@ -179,7 +198,7 @@ impl<S: Stage> Session<'_, S> {
         }
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
-        self.forget_cut();
+        self.forget_cut("after a process was lost");
         self.forecast.take_if(|forecast| forecast.predicted().is_none());
         Ok(from)
     }
@@ -213,7 +232,7 @@ impl<S: Stage> Session<'_, S> {
     fn open_files(&mut self) -> Result<String> {
         if let Some(Lead { files, copy_to }) = self.lead.take() {
             let claim = self.pipeline.during("waiting for the lock of the run directory", || {
-                Claim::again(&self.dir, self.pipeline.waits())
+                Claim::again(&self.dir, self.pipeline.waits(), &self.interrupt)
             });
             self.writer = Some(Writer::begin(files, claim?, self.done())?);
             self.rejoining.told = Told::until(self.done());

@@ -107,6 +107,8 @@ pub(super) struct Lead {
 pub(super) struct Rejoining {
     /// Whether this process takes the place of a lost one, and does not know the run yet.
     pub(super) takes_part: bool,
+    /// Before this time nobody is taken in.
+    pause_until: Option<Instant>,
     /// What must be equal in all processes.
     pub(super) in_common: InCommon,
     /// How often processes were lost.
@@ -118,7 +120,14 @@ pub(super) struct Rejoining {
 
 impl Rejoining {
     pub(super) fn new(in_common: InCommon, best: BestSoFar) -> Self {
-        Self { takes_part: false, in_common, losses: 0, told: Told::default(), bests: vec![best] }
+        Self {
+            takes_part: false,
+            pause_until: None,
+            in_common,
+            losses: 0,
+            told: Told::default(),
+            bests: vec![best],
+        }
     }
 
     /// There is a new best checkpoint. The run never goes back to before `back_to` steps.
@@ -134,6 +143,15 @@ impl Rejoining {
     pub(super) fn best_at(&self, done: u64) -> BestSoFar {
         let was = |best: &&BestSoFar| best.best.is_none_or(|best| best.step <= done);
         self.bests.iter().rev().find(was).cloned().unwrap_or_default()
+    }
+
+    /// Whether processes that wait may take part now.
+    pub(super) fn heeds_newcomers(&self) -> bool {
+        self.pause_until.is_none_or(|until| Instant::now() >= until)
+    }
+
+    pub(super) fn heed_newcomers_after(&mut self, pause: Duration) {
+        self.pause_until = Some(Instant::now() + pause);
     }
 
     /// Waits before the next of several losses is made good, but not after an interrupt.

@@ -1,7 +1,7 @@
 //! Runs that go on with fewer processes, and take processes in again: the weights are the same as in an
 //! undisturbed run.
 
-use super::throttled::{MANY, Throttled};
+use super::throttled::{LONGER, MANY, Throttled};
 use super::*;
 
 /// A run that goes on when nobody takes the place of a lost process within 2 s.
@@ -44,24 +44,24 @@ fn processes_are_lost_one_after_the_other_until_one_is_left() {
 fn a_process_comes_back_and_takes_its_ranks() {
     for size in [2, 3] {
         let stages = format!("pipeline.stages={size}");
-        let mut run = shrinking(size, &[&stages, MANY]);
+        let mut run = shrinking(size, &[&stages, LONGER]);
         run.await_step(8);
         run.kill(1);
         run.await_return();
         run.begin(1);
-        has(&run.await_return(), &["all processes are there after"]);
+        run.await_noted("all processes are there after");
         has(&run.ends_as_if_nothing_had_happened(), &["and repeats 0 steps"]);
     }
 }
 
 #[test]
 fn a_spare_becomes_the_process_without_which_a_run_goes_on() {
-    let mut run = shrinking(3, &["pipeline.stages=3", MANY]);
+    let mut run = shrinking(3, &["pipeline.stages=3", LONGER]);
     run.await_step(8);
     run.kill(2);
     run.await_return();
     let spare = run.spare();
-    run.await_return();
+    run.await_noted("all processes are there after");
     run.running[2] = Some(spare);
     run.ends_as_if_nothing_had_happened();
 }
@@ -75,4 +75,62 @@ fn a_run_that_has_lost_too_many_ends() {
     run.kill(3);
     let said = run.running[0].take().unwrap().end().failed(1);
     has(&said, &["process 1, 3 of 4 did not come", "--resume continues from"]);
+}
+
+#[test]
+fn a_process_that_has_just_come_back_is_lost_again() {
+    // Snapshots are so rare that none is made in between.
+    let mut run = shrinking(4, &["pipeline.stages=4", "train.snapshot_every=10000", LONGER]);
+    run.await_step(8);
+    run.kill(1);
+    run.await_return();
+    run.begin(1);
+    run.await_noted("all processes are there after");
+    run.kill(1);
+    run.running.remove(1);
+    let said = run.ends_as_if_nothing_had_happened();
+    assert_eq!(said.matches("3 of 4 processes are there after").count(), 1, "{said}");
+    assert!(!said.contains("from its first weights"), "{said}");
+}
+
+#[test]
+fn process_0_is_replaced_in_a_run_with_fewer_processes() {
+    let mut run = shrinking(3, &["pipeline.stages=3", "launch.deadline=4", MANY]);
+    run.await_step(8);
+    run.kill(2);
+    run.await_return();
+    run.kill(0);
+    run.begin(0);
+    run.running.remove(2);
+    run.ends_as_if_nothing_had_happened();
+}
+
+#[test]
+fn a_newcomer_that_cannot_take_part_does_not_end_the_run() {
+    let mut run = shrinking(3, &["pipeline.stages=3", LONGER]);
+    run.await_step(8);
+    run.kill(1);
+    run.await_return();
+    // It has too little memory.
+    let mut command = run.place.member(1, 3, &run.address, &run.args());
+    command.env("PIPEWRIGHT_MEMORY", "1KiB");
+    let newcomer = Started::new(command);
+    run.await_noted("goes on without the process that waited");
+    has(&newcomer.end().failed(2), &["PIPEWRIGHT_MEMORY"]);
+    run.running.remove(1);
+    run.ends_as_if_nothing_had_happened();
+}
+
+#[test]
+fn a_process_comes_back_after_the_model_was_cut_elsewhere() {
+    let mut run = shrinking(2, &[LONGER]);
+    run.await_step(8);
+    run.kill(1);
+    run.await_return();
+    let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
+    dir.ask_for_cut(vec![1, 7]).unwrap();
+    run.await_noted("cut anew after ");
+    run.begin(1);
+    run.await_noted("all processes are there after");
+    run.ends_as_if_nothing_had_happened();
 }

@@ -29,6 +29,9 @@ const STEPS: &str = "150";
 /// The steps of runs with several losses.
 pub(super) const MANY: &str = "train.steps=300";
 
+/// The steps of runs that take in a process.
+pub(super) const LONGER: &str = "train.steps=3000";
+
 /// Room in a pipe comes in pieces of this number of bytes: for some steps.
 const PAGE: usize = 1 << 12;
 
@@ -151,6 +154,18 @@ impl Throttled {
             reader.read_exact(&mut [0; PAGE]).unwrap();
         }
         self.await_said("the run goes on with step")
+    }
+
+    /// Waits until the history has these words, and lets process 0 do some steps now and then: it takes nobody
+    /// in while it waits for room for a line. [`LONGER`] is enough.
+    pub(super) fn await_noted(&mut self, words: &str) {
+        let history = self.place.path("runs/small/history.jsonl");
+        while !fs::read_to_string(&history).is_ok_and(|text| text.contains(words)) {
+            if let Screen::Full(reader) = &mut self.screen {
+                reader.read_exact(&mut [0; PAGE]).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     /// How process 0 ends.

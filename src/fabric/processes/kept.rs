@@ -81,6 +81,11 @@ impl Kept {
         self.items().get(label).is_some_and(|coming| coming.is_whole)
     }
 
+    /// Keeps something of this process itself.
+    pub(crate) fn put(&self, item: Item) {
+        self.items().insert(item.label, Coming { bytes: item.bytes, is_whole: true });
+    }
+
     /// What has this label, if all of it has come.
     pub(crate) fn get(&self, label: &Label) -> Option<Item> {
         let items = self.items();

@@ -54,6 +54,8 @@ pub(crate) struct Size {
     /// Whether somebody waits who can take the place of a process without which the run goes on. Only process
     /// 0 knows it.
     pub(crate) newcomers: Arc<AtomicBool>,
+    /// By process: the number with which it was started.
+    pub(crate) numbers: Vec<u32>,
     /// Is set when this process leaves and another one shall take its place.
     pub(crate) left: Arc<AtomicBool>,
 }
@@ -67,6 +69,13 @@ impl World {
     pub fn by_lines(process: u32, lines: Lines, deadline: Duration) -> Self {
         let Lines { lines, start, feed, local, aside } = lines;
         let all = lines.len() as u32;
+        let size = Size {
+            whole: all,
+            fewest: all,
+            newcomers: Arc::default(),
+            numbers: (0..all).collect(),
+            left: Arc::default(),
+        };
         let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
         Self {
             process,
@@ -79,7 +88,7 @@ impl World {
             kept: Arc::default(),
             again: None,
             goes_on: false,
-            size: Size { whole: all, fewest: all, newcomers: Arc::default(), left: Arc::default() },
+            size,
         }
     }
 

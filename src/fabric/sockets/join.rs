@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::bootstrap::{self, Back, Door, GRACE, Membership, Pair};
+use super::bootstrap::{self, Back, Door, GRACE, LATE, Membership, Pair};
 use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
@@ -71,6 +71,7 @@ fn join(
     let deadline = Instant::now() + membership.deadline;
     let does = does(membership, back.is_some());
     let joined = before_ranks(does, || bootstrap::join(membership, program, back, interrupt, deadline))?;
+    let deadline = deadline.max(Instant::now() + LATE);
     let place =
         |number: u32| joined.numbers.iter().position(|other| *other == number).unwrap_or_default() as u32;
     let (own, processes) = (place(membership.process), joined.numbers.len() as u32);
@@ -103,12 +104,18 @@ fn join(
         fewest: membership.fewest,
         newcomers: joined.door.as_ref().map(Door::newcomers).unwrap_or_default(),
         left: joined.door.as_ref().map(Door::left).unwrap_or_default(),
+        numbers: joined.numbers.clone(),
     });
     let (door, numbers) = (Mutex::new(joined.door), joined.numbers);
     let again = move |lost: &[u32], interrupt: &Interrupt| {
         let lost: Vec<u32> = lost.iter().filter_map(|lost| numbers.get(*lost as usize)).copied().collect();
-        let back =
-            Back { run, lost: &lost, door: door.lock().unwrap_or_else(PoisonError::into_inner).take() };
+        let absent = (0..membership.processes).filter(|number| !numbers.contains(number)).collect();
+        let back = Back {
+            run,
+            lost: &lost,
+            absent,
+            door: door.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        };
         join(&membership, &program, Some(back), interrupt)
     };
     Ok(world.with_return(again, joined.goes_on))

@@ -110,7 +110,10 @@ impl<S: Stage> Pipeline<S> {
             mine.iter().map(own).collect::<Result<Vec<Item>>>()
         });
         let own = self.note(own)?;
-        snapshots.own = vec![Snapshot { stamp, ranks: own.clone() }];
+        // What others count on stays here until the next snapshot.
+        let before = std::mem::replace(&mut snapshots.own, vec![Snapshot { stamp, ranks: own.clone() }]);
+        let moved = before.into_iter().flat_map(|snapshot| snapshot.ranks);
+        moved.filter(|item| !mine.contains(&item.label.0)).for_each(|item| snapshots.kept.put(item));
         let of = |rank| own.iter().find(|item| item.label.0 == rank);
         let taken = self.ranks.ask_all("returning to a snapshot", |rank| {
             let snapshot = of(rank).map(|item| Arc::clone(&item.bytes));

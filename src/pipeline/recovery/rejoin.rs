@@ -162,14 +162,19 @@ impl<S: Stage> Pipeline<S> {
         size.map_or([all; 3], |size| [all, size.whole, size.fewest])
     }
 
+    /// The number with which a process was started.
+    pub(crate) fn started_as(&self, process: u32) -> Option<u32> {
+        self.again.as_ref()?.size.numbers.get(process as usize).copied()
+    }
+
     /// With all other processes: whether somebody waits who can take the place of a process without which the
-    /// run goes on.
-    pub(crate) fn has_newcomers(&mut self) -> Result<bool> {
+    /// run goes on. `heeds`: whether this process wants to know.
+    pub(crate) fn has_newcomers(&mut self, heeds: bool) -> Result<bool> {
         if !self.is_shrunk() {
             return Ok(false);
         }
         let comes = self.again.as_ref().is_some_and(|again| again.size.newcomers.load(Ordering::Relaxed));
-        self.any(comes)
+        self.any(heeds && comes)
     }
 
     /// With all other processes: leaves the run, and joins it again together with those that wait.

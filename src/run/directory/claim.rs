@@ -9,6 +9,7 @@ use super::folder::RunDir;
 use super::lock::Lock;
 use crate::checkpoint::Checkpoint;
 use crate::error::RunError;
+use crate::interrupt::Interrupt;
 use crate::{Error, Result};
 
 /// What to do if there is a run in the directory.
@@ -120,12 +121,14 @@ impl Claim {
 
     /// For a run that goes on after the process was lost that held its lock. The system may take some time
     /// to release that.
-    pub(in crate::run) fn again(dir: &RunDir, patience: Duration) -> Result<Self> {
+    pub(in crate::run) fn again(dir: &RunDir, patience: Duration, interrupt: &Interrupt) -> Result<Self> {
         let until = Instant::now() + patience;
         loop {
             match Lock::take(dir.path()) {
                 Err(Error::Run(error))
-                    if matches!(*error, RunError::InUse { .. }) && Instant::now() < until =>
+                    if matches!(*error, RunError::InUse { .. })
+                        && Instant::now() < until
+                        && !interrupt.is_requested() =>
                 {
                     thread::sleep(PAUSE);
                 }

@@ -86,16 +86,30 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// The model is cut as at launch again, after a process was lost.
-    pub(in crate::run) fn forget_cut(&mut self) {
+    /// The model is cut as at launch again. `why`: what has happened.
+    pub(in crate::run) fn forget_cut(&mut self, why: &str) {
         let (Some(replan), Some(counts)) = (&mut self.replan, &self.launched) else {
             return;
         };
         if replan.counts() != *counts {
             replan.watch.set(counts.clone(), 0.0);
-            let event = format!("cut as at launch again, after a process was lost: {counts:?} layers");
+            let event = format!("cut as at launch again, {why}: {counts:?} layers");
             self.note_of_cut(&event, None);
         }
+    }
+
+    /// Cuts the model as at launch again, so that snapshots are of the stages with which processes join again.
+    pub(in crate::run) fn return_to_launched_cut(&mut self) -> Result<()> {
+        let (Some(replan), Some(counts)) = (&self.replan, self.launched.clone()) else {
+            return Ok(());
+        };
+        if replan.counts() != counts {
+            self.wait()?;
+            self.pipeline.recut_to(&counts)?;
+            self.pipeline.keep_again();
+            self.forget_cut("since a process waits to take part");
+        }
+        Ok(())
     }
 
     fn is_cut(&mut self, cut: &NewCut, answers: Option<u64>) {

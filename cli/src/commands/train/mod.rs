@@ -257,8 +257,13 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         world,
         shows_stalls.listener(),
         {
-            let (config, memory) = (config.clone(), memory.clone());
-            move |world| check_memory(&config, &memory, Some(world))
+            // As it is before anything is held: later this process holds what its ranks needed so far.
+            let (config, memory, limits) = (config.clone(), memory.clone(), compose::memory_limits(&config)?);
+            move |world| {
+                let sizes = [config.pipeline.replicas, memory.len() as u32, config.pipeline.shards];
+                let here = RanksHere::of(Some(world), sizes)?;
+                compose::check_memory(&config, &memory, &here, &limits)
+            }
         },
     )?;
     let forecast = plan.prediction.as_ref().map_or_else(Forecast::by_passes, Forecast::by_costs);

@@ -349,6 +349,11 @@ fn train(config: &Config) -> Result<()> {
 }
 
 fn launch(config: &Config) -> Result<()> {
+    let replaces = config.launch.fewest.is_none() || config.train.restarts > 0;
+    config.require(replaces, "launch.fewest", || {
+        "without train.restarts a lost process ends the run: set train.restarts to how often that may happen"
+            .to_owned()
+    })?;
     let Some(address) = &config.launch.address else {
         return Ok(());
     };

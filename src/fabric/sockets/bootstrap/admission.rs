@@ -1,7 +1,7 @@
 //! Process 0's door while its run goes on: spares wait there, and those that take the place of a process
 //! before process 0 knows that it was lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How long a spare may take to read a message.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a spare may take until it comes in the place of a process without which the run goes on.
+const PREPARES: Duration = Duration::from_secs(600);
 
 /// The processes that are told of differences.
 const SPARE: &str = "this spare";
@@ -46,6 +49,8 @@ pub(super) struct Waiting {
     early: Vec<Arrival>,
     /// The processes without which the run goes on.
     pub(super) absent: BTreeSet<u32>,
+    /// When a spare was asked to take the place of one of them.
+    asked: BTreeMap<u32, Instant>,
 }
 
 /// A process that waits to take a place.
@@ -80,6 +85,7 @@ impl Waiting {
             spares: Vec::new(),
             early: Vec::new(),
             absent: BTreeSet::new(),
+            asked: BTreeMap::new(),
         }
     }
 
@@ -96,7 +102,10 @@ impl Waiting {
                     let _ = send(&arrival.channel, &refused, Instant::now() + PATIENCE);
                     return;
                 }
-                self.early.push(arrival);
+                let known = send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE);
+                if known.is_ok() {
+                    self.early.push(arrival);
+                }
             }
             // Its connection is closed.
             Purpose::Data | Purpose::Watch => {}
@@ -106,8 +115,25 @@ impl Waiting {
     /// Whether somebody waits who can take the place of a process without which the run goes on.
     fn has_newcomers(&mut self) -> bool {
         self.forget_gone();
-        let comes = self.early.iter().any(|early| self.absent.contains(&early.process));
-        comes || !self.absent.is_empty() && self.spares.iter().any(|spare| !spare.channel.has_gone())
+        self.early.iter().any(|early| self.absent.contains(&early.process))
+    }
+
+    /// Asks spares to take the places of processes without which the run goes on. They prepare, and come.
+    fn call_spares(&mut self) {
+        let now = Instant::now();
+        for process in self.absent.clone() {
+            let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + PREPARES);
+            if is_asked || self.early.iter().any(|early| early.process == process) {
+                continue;
+            }
+            let take = Message::Take { process, processes: self.processes };
+            while let Some(spare) = self.take_last() {
+                if !spare.has_gone() && send(&spare, &take, now + PATIENCE).is_ok() {
+                    self.asked.insert(process, now);
+                    break;
+                }
+            }
+        }
     }
 
     /// Those that have come too early and still wait.
@@ -168,6 +194,10 @@ impl Waiting {
             // If it has gone, it need not know.
             let _ = send(&spare.channel, &Message::Over, Instant::now() + PATIENCE);
         }
+        for early in self.early.drain(..) {
+            let over = "the run has ended before it took this process in".to_owned();
+            let _ = send(&early.channel, &Message::Refused(over), Instant::now() + PATIENCE);
+        }
     }
 }
 
@@ -185,6 +215,7 @@ impl Door {
                     waiting.take(arrival);
                 }
                 waiting.name_heir();
+                waiting.call_spares();
                 tells.store(waiting.has_newcomers(), Ordering::Relaxed);
             }
             waiting

@@ -139,7 +139,6 @@ impl Gathering<'_> {
         for arrival in self.waiting.take_early() {
             self.admit(arrival)?;
         }
-        self.call_spares();
         while self.missing().next().is_some() {
             self.call_spares();
             let moment = self.deadline.min(Instant::now() + MOMENT);
@@ -188,7 +187,7 @@ impl Gathering<'_> {
         let (now, processes) = (Instant::now(), self.membership.processes);
         let late = self.goes_on() && now > self.since + LATE;
         for process in 1..processes {
-            let is_lost = self.lost.contains(&process) || late || self.waiting.absent.contains(&process);
+            let is_lost = self.lost.contains(&process) || late;
             let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + LATE);
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
@@ -197,7 +196,6 @@ impl Gathering<'_> {
                 let take = Message::Take { process, processes };
                 if !spare.has_gone() && send(&spare, &take, now + GRACE).is_ok() {
                     self.asked.insert(process, now);
-                    self.waiting.absent.remove(&process);
                     break;
                 }
             }
@@ -220,12 +218,15 @@ impl Gathering<'_> {
         };
         match (objection, arrival.hello) {
             (None, Some(hello)) => {
+                if !self.goes_on() {
+                    self.waiting.absent.extend(&hello.absent);
+                }
                 self.own = own;
                 self.waiting.run = self.own.was_in;
                 // The deadline itself is not the end of this process.
                 self.waiting
                     .acceptor
-                    .hear(process, &channel, self.deadline + GRACE)
+                    .hear(process, &channel, self.deadline + LATE + GRACE)
                     .map_err(|_| FabricError::vanished(process))?;
                 self.members[process as usize] = Some((channel, hello));
                 self.waiting.absent.remove(&process);

@@ -18,6 +18,9 @@ use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Side};
 use crate::interrupt::Interrupt;
 
+/// For ever: an `Instant` cannot be far in the future.
+pub(super) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The pause before all connect anew.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -29,8 +32,9 @@ pub(super) fn come(
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
+    let mut deadline = deadline;
     loop {
-        match come_once(membership, (gate.clone(), interrupt, first), &hello, deadline) {
+        match come_once(membership, (gate.clone(), interrupt, first), &hello, &mut deadline) {
             Err(error) if membership.replaces && comes_again(&error) && Instant::now() < deadline => {
                 thread::sleep(PAUSE);
             }
@@ -48,9 +52,9 @@ fn come_once(
     membership: &Membership,
     (gate, interrupt, zero): (Gate, &Interrupt, First),
     hello: impl Fn(SocketAddr) -> Hello,
-    deadline: Instant,
+    deadline: &mut Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let reached = reach_first(membership, (&gate, Some(interrupt), zero), Purpose::Join, deadline);
+    let reached = reach_first(membership, (&gate, Some(interrupt), zero), Purpose::Join, *deadline);
     let first = Arc::new(reached.inspect_err(|error| {
         if error.is_end_of_wait() && zero != First::Listens {
             leave(membership, &gate);
@@ -68,13 +72,12 @@ fn come_once(
     let key = gate.key.clone();
     let mut acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
     acceptor.wake(interrupt.clone());
-    let hear = |acceptor: &Acceptor| acceptor.hear(0, &first, deadline + GRACE).map_err(cannot);
-    hear(&acceptor)?;
-    let known = introduce(membership, (&first, &acceptor), hello, deadline)?;
+    let known = introduce(membership, (&first, &acceptor), hello, *deadline)?;
     acceptor.open(key.of_run(&known.run));
-    // All have waited for some that do not come.
-    let deadline = deadline.max(Instant::now() + LATE);
-    hear(&acceptor)?;
+    // All may have waited for some that do not come.
+    *deadline = (*deadline).max(Instant::now() + LATE);
+    let deadline = *deadline;
+    acceptor.hear(0, &first, deadline + GRACE).map_err(cannot)?;
     let at = first.there().map_err(cannot)?;
     let mut table = Table::new(membership.process, known.numbers.clone(), at);
     let connected = connect(membership, (&first, &mut acceptor, interrupt), &mut table, &known, deadline);
@@ -103,17 +106,26 @@ fn leave(membership: &Membership, gate: &Gate) {
 /// Says hello to process 0, and waits until it has heard all and tells their addresses.
 fn introduce(
     membership: &Membership,
-    (first, acceptor): (&Channel, &Acceptor),
+    (first, acceptor): (&Arc<Channel>, &Acceptor),
     hello: Hello,
     deadline: Instant,
 ) -> Result<Known> {
-    let deadline = deadline + GRACE;
+    // Process 0 may have begun to wait later than this one.
+    let deadline = deadline.max(Instant::now() + membership.deadline) + GRACE;
+    let answer = |deadline| {
+        acceptor.hear(0, first, deadline)?;
+        match acceptor.said(deadline) {
+            Some(Event::Said(_, said)) => said,
+            Some(Event::Interrupted) => Ok(Message::Interrupted),
+            Some(Event::Came(_) | Event::Unproven(_)) | None => Err(ErrorKind::TimedOut.into()),
+        }
+    };
     let told = send(first, &Message::Hello(hello), deadline);
-    let said = told.and_then(|()| match acceptor.said(deadline) {
-        Some(Event::Said(_, said)) => said,
-        Some(Event::Interrupted) => Ok(Message::Interrupted),
-        Some(Event::Came(_) | Event::Unproven(_)) | None => Err(ErrorKind::TimedOut.into()),
-    });
+    let said = match told.and_then(|()| answer(deadline)) {
+        // The run goes on, and takes this process in after a step.
+        Ok(Message::Known) => answer(Instant::now() + YEAR),
+        said => said,
+    };
     match said {
         Ok(Message::Interrupted) => Err(interrupted(membership, first)),
         Ok(Message::Welcome { addresses, numbers, run, first })

@@ -31,7 +31,7 @@ pub(super) enum Message {
     Interrupted,
     /// From process 0: all processes are connected.
     Ready,
-    /// To a spare: process 0 knows it.
+    /// To a spare, or to a process that comes while the run goes on: process 0 knows it.
     Known,
     /// To one of the spares: it takes the place of process 0 of `processes` when that is lost.
     Heir { processes: u32 },
@@ -52,6 +52,8 @@ pub(super) struct Hello {
     pub(super) alike: Alike,
     /// The number of the run that it was in, and goes on with.
     pub(super) was_in: Option<[u8; 32]>,
+    /// The processes without which that run went on.
+    pub(super) absent: Vec<u32>,
 }
 
 /// A spare.

@@ -94,6 +94,8 @@ pub(super) struct Back<'a> {
     pub(super) run: [u8; 32],
     /// The processes that were lost, as far as this one knows: the numbers with which they were started.
     pub(super) lost: &'a [u32],
+    /// The processes without which the run went on.
+    pub(super) absent: Vec<u32>,
     pub(super) door: Option<Door>,
 }
 
@@ -126,7 +128,9 @@ pub(super) fn join(
     }
     let gate = gate(membership)?;
     let was_in = back.as_ref().map(|back| back.run);
-    let hello = |address| Hello { processes, address, alike: Alike::here(program), was_in };
+    let absent = back.as_ref().map(|back| back.absent.clone()).unwrap_or_default();
+    let hello =
+        |address| Hello { processes, address, alike: Alike::here(program), was_in, absent: absent.clone() };
     let (known, pairs, door) = match process {
         0 => {
             let lost = back.as_ref().map_or(&[][..], |back| back.lost);

@@ -1,18 +1,15 @@
 //! A spare: it waits beside a run until a process is lost.
 
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::members::{First, reach_first, unheard};
+use super::members::{First, YEAR, reach_first, unheard};
 use super::message::{Comer, Message, receive, send};
 use super::{GRACE, Membership, address};
 use crate::error::{FabricError, Result};
 use crate::fabric::processes::{Alike, plain};
 use crate::fabric::sockets::handshake::{Gate, Purpose};
 use crate::fabric::sockets::line::probe;
-
-/// For ever: an `Instant` cannot be far in the future.
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Waits beside the run of this membership. Calls `known` when process 0 knows this spare. Returns the
 /// number of the process whose place it takes, and the number of processes; `None` when the run has ended.
