@@ -4,6 +4,7 @@ use std::net::ToSocketAddrs;
 use std::process::ChildStdout;
 
 use super::*;
+use crate::skipped::skipped;
 
 /// The variable that tells a process of these tests its number and address.
 const PLACE: &str = "PIPEWRIGHT_TEST_PLACE";
@@ -139,7 +140,7 @@ impl Machines {
                     && ip(&["-n", name, "link", "set", "cable", "up"])
             });
         if !made {
-            eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
+            skipped("the system allows no network namespaces, or has no `ip`");
         }
         made.then_some(machines)
     }
@@ -192,7 +193,7 @@ impl Swallowing {
             && in_it(&["link", "set", "nobody", "up"])
             && in_it(&["neigh", "add", "192.0.2.1", "lladdr", "02:00:00:00:00:01", "dev", "cable"]);
         if !made {
-            eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
+            skipped("the system allows no network namespaces, or has no `ip`");
         }
         made.then_some(machine)
     }

@@ -28,6 +28,8 @@ mod suite;
 // Linux has several addresses of one machine alone, which look like several machines.
 #[path = "../common/frame.rs"]
 mod frame;
+#[path = "../common/skipped.rs"]
+mod skipped;
 #[cfg(all(feature = "tls", target_os = "linux"))]
 mod tls;
 mod unordered;

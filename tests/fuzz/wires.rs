@@ -100,7 +100,7 @@ fn hellos() {
             [gate::message(&gate::hello()), gate::message(&json!("Connected"))].concat(),
             gate::message(&json!({"Failed": "no"})),
         ],
-        words: "Hello, Welcome, Connected, Failed, Ready, Refused, Interrupted, Spare, processes, \
+        words: "Hello, Welcome, Connected, Failed, Ready, Refused, Interrupted, Spare, processes, absent, \
                 127.0.0.1:9",
         inputs: 40,
         bytes: 64 * MIB,
@@ -134,14 +134,17 @@ fn hellos() {
 fn welcomes() {
     let key = key(SECRET);
     let run = vec![7; 32];
-    let welcome = json!({"Welcome": {"addresses": ["127.0.0.1:9", "127.0.0.1:9"], "run": run, "first": run}});
+    let addresses = ["127.0.0.1:9", "127.0.0.1:9"];
+    let welcome = json!({"addresses": addresses, "numbers": [0, 1], "run": run, "first": run});
+    let welcome = json!({"Welcome": welcome});
     Target {
         name: "welcomes",
         seeds: vec![
             [gate::message(&welcome), gate::message(&json!("Ready"))].concat(),
             gate::message(&json!({"Refused": "no"})),
         ],
-        words: "Hello, Welcome, Connected, Failed, Ready, Refused, Take, Over, addresses, 127.0.0.1:9",
+        words: "Hello, Welcome, Connected, Failed, Ready, Refused, Known, Heir, Take, Over, addresses, \
+                numbers, 127.0.0.1:9",
         inputs: 100,
         bytes: 64 * MIB,
         blocks: 100_000,

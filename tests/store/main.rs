@@ -3,6 +3,9 @@
 
 #[path = "../common/has.rs"]
 mod has;
+#[cfg(feature = "cloud")]
+#[path = "../common/skipped.rs"]
+mod skipped;
 
 mod copies;
 mod damage;

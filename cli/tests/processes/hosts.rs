@@ -1,5 +1,6 @@
 //! Runs on several hosts: network namespaces, which a script makes.
 
+use super::skipped::skipped;
 use super::*;
 
 #[test]
@@ -17,7 +18,7 @@ fn four_hosts_with_slow_links_train_to_the_same_bits() {
             assert!(output.status.success(), "{why}");
         }
         Err(error) => {
-            println!("skipped: four hosts with slow links: python3 does not start: {error}")
+            skipped(&format!("four hosts with slow links: python3 does not start: {error}"));
         }
     }
 }

@@ -7,6 +7,8 @@ mod common;
 mod has;
 #[path = "../common/place.rs"]
 mod place;
+#[path = "../../../tests/common/skipped.rs"]
+mod skipped;
 #[path = "../../../tests/common/worlds.rs"]
 mod worlds;
 

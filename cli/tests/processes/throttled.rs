@@ -156,8 +156,8 @@ impl Throttled {
         self.await_said("the run goes on with step")
     }
 
-    /// Waits until the history has these words, and lets process 0 do some steps now and then: it takes nobody
-    /// in while it waits for room for a line. [`LONGER`] is enough.
+    /// Waits until the history has these words, and lets process 0 do some steps now and then: it takes
+    /// nobody in while it waits for room for a line. [`LONGER`] is enough.
     pub(super) fn await_noted(&mut self, words: &str) {
         let history = self.place.path("runs/small/history.jsonl");
         while !fs::read_to_string(&history).is_ok_and(|text| text.contains(words)) {

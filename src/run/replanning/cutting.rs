@@ -98,7 +98,7 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// Cuts the model as at launch again, so that snapshots are of the stages with which processes join again.
+    /// Cuts the model as at launch again: snapshots have to be of the stages with which processes join.
     pub(in crate::run) fn return_to_launched_cut(&mut self) -> Result<()> {
         let (Some(replan), Some(counts)) = (&self.replan, self.launched.clone()) else {
             return Ok(());

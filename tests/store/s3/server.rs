@@ -11,6 +11,8 @@ use std::sync::{LazyLock, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::skipped::skipped;
+
 /// How long the server may take to begin. Python is slow on a machine that is busy.
 const BEGIN: Duration = Duration::from_secs(60);
 
@@ -35,7 +37,7 @@ pub(super) struct Bucket {
 pub(super) fn bucket() -> Option<Bucket> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let Some(server) = SERVER.clone() else {
-        println!("skipped: no server of S3: `.ci/run store` installs one");
+        skipped("there is no server of S3: `.ci/run store` installs one");
         return None;
     };
     let name = format!("bucket-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::Membership;
 use super::acceptor::{Acceptor, Arrival, Event};
 use super::alike::{other_run, other_tls};
 use super::message::{Message, send};
@@ -73,8 +72,13 @@ pub(in crate::fabric::sockets) struct Door {
 }
 
 impl Waiting {
-    pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike, membership: &Membership) -> Self {
-        let Membership { processes, silence, .. } = *membership;
+    /// `silence`: how long the machine of a spare may be silent.
+    pub(super) fn at(
+        at: SocketAddr,
+        acceptor: Acceptor,
+        alike: Alike,
+        (processes, silence): (u32, Duration),
+    ) -> Self {
         Self {
             at,
             acceptor,
@@ -258,7 +262,6 @@ mod tests {
     use std::time::Duration;
 
     use crate::fabric::processes::Alike;
-    use crate::fabric::sockets::bootstrap::Membership;
     use crate::fabric::sockets::bootstrap::acceptor::{Acceptor, Arrival};
     use crate::fabric::sockets::bootstrap::admission::Waiting;
     use crate::fabric::sockets::handshake::{Gate, Key, Purpose};
@@ -283,18 +286,7 @@ mod tests {
         let gate = Gate { process: 0, tls: false, key: Key::new(None), run: None };
         let door = TcpListener::bind("127.0.0.1:0").expect("a port");
         let acceptor = Acceptor::new(door, gate).expect("it listens");
-        let membership = Membership {
-            process: 0,
-            processes: 2,
-            address: String::new(),
-            deadline: Duration::ZERO,
-            silence: Membership::SILENCE,
-            secret: None,
-            tls: false,
-            replaces: true,
-            fewest: 2,
-        };
-        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"), &membership);
+        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"), (2, Duration::from_secs(9)));
         let [(first, one), (_second, another)] = [comes(), comes()];
         waiting.take(one);
         drop(first);

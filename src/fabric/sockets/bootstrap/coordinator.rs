@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use super::acceptor::{Acceptor, Arrival, Event};
 use super::admission::Waiting;
 use super::alike::{objection, other_tls};
-use super::members::{First, reach_first};
+use super::members::reach_first;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
+use super::reach::First;
 use super::{GRACE, Known, LATE, Membership, Pair, address};
 use crate::error::{Error, FabricError, RestartError, Result, list};
 use crate::fabric::processes::plain;
@@ -93,7 +94,7 @@ fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hel
     let (listener, at) = address::listen(membership)?;
     let cannot = |source: io::Error| FabricError::cannot_listen(&membership.address, source);
     let acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
-    Ok(Waiting::at(at, acceptor, hello(at).alike, membership))
+    Ok(Waiting::at(at, acceptor, hello(at).alike, (membership.processes, membership.silence)))
 }
 
 /// Refuses to be a second process 0, which listens at another address.
@@ -219,7 +220,8 @@ impl Gathering<'_> {
         match (objection, arrival.hello) {
             (None, Some(hello)) => {
                 if !self.goes_on() {
-                    self.waiting.absent.extend(&hello.absent);
+                    let others = 1..self.membership.processes;
+                    self.waiting.absent.extend(hello.absent.iter().filter(|number| others.contains(number)));
                 }
                 self.own = own;
                 self.waiting.run = self.own.was_in;

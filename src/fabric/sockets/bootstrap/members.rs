@@ -10,7 +10,7 @@ use super::acceptor::{Acceptor, Event};
 use super::alike::other_tls;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
-use super::reach::reach;
+use super::reach::{First, reach};
 use super::{GRACE, Known, LATE, Membership, Pair, address};
 use crate::error::{Error, FabricError, Problem, ProcessLoss, RestartError, Result};
 use crate::fabric::processes::plain;
@@ -228,17 +228,6 @@ pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError 
             error,
         )),
     }
-}
-
-/// What a process knows of process 0.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum First {
-    /// It will listen.
-    Comes,
-    /// It listens all the time, unless it has ended.
-    Listens,
-    /// It was lost. Another one will listen.
-    Lost,
 }
 
 /// How long something may take to prove that it is process 0, if another one may be it.

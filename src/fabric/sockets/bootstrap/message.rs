@@ -20,8 +20,8 @@ pub(super) enum Message {
     /// To process 0: who waits beside the run.
     Spare(Comer),
     /// From process 0, when all have come: the addresses of all processes, the numbers with which they were
-    /// started, and the number of this run, from which all make its key. `first` is the number that the run had when it began: it is another one if
-    /// processes were lost since, and the run goes on.
+    /// started, and the number of this run, from which all make its key. `first` is the number that the run
+    /// had when it began: it is another one if processes were lost since, and the run goes on.
     Welcome { addresses: Vec<SocketAddr>, numbers: Vec<u32>, run: [u8; 32], first: [u8; 32] },
     /// To process 0: this process is connected with all others.
     Connected,
@@ -53,6 +53,7 @@ pub(super) struct Hello {
     /// The number of the run that it was in, and goes on with.
     pub(super) was_in: Option<[u8; 32]>,
     /// The processes without which that run went on.
+    #[serde(default)]
     pub(super) absent: Vec<u32>,
 }
 

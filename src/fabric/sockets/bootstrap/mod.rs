@@ -22,8 +22,8 @@ use crate::error::{FabricError, Result};
 use crate::fabric::processes::Alike;
 use crate::interrupt::Interrupt;
 pub(super) use admission::Door;
-use members::First;
 use message::Hello;
+use reach::First;
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -160,8 +160,8 @@ pub(super) fn join(
     Ok(Joined { pairs, local, numbers: known.numbers, first: known.first, goes_on, door })
 }
 
-/// Waits beside a run until a process is lost, which may be process 0. Calls `known` when process 0 knows this
-/// spare. Returns its number and how many there are; `None` when the run has ended.
+/// Waits beside a run until a process is lost, which may be process 0. Calls `known` when process 0 knows
+/// this spare. Returns its number and how many there are; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
     program: &str,

@@ -20,10 +20,22 @@ const ONE_TRY: Duration = Duration::from_secs(2);
 /// How often a wait for the other process looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// What a process knows of process 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// It will listen.
+    Comes,
+    /// It listens all the time, unless it has ended.
+    Listens,
+    /// It was lost. Another one will listen.
+    Lost,
+}
+
 /// Connects by `connect`, which may take so long, and is let in by the process `to`. Where nobody listens
 /// yet, or where it is sent away because too many have come at once, it comes again until the deadline, if it
 /// `goes_on` after such an error. With `patience` one that listens is given this time, and comes again if it
-/// is a stranger: another one may listen later, or elsewhere. It ends with [`Rebuff::Interrupted`] when the process is asked to end.
+/// is a stranger: another one may listen later, or elsewhere. It ends with [`Rebuff::Interrupted`] when the
+/// process is asked to end.
 pub(super) fn reach(
     (mut connect, goes_on): (impl FnMut(Duration) -> io::Result<TcpStream>, impl Fn(&io::Error) -> bool),
     (gate, interrupt): (&Gate, Option<&Interrupt>),

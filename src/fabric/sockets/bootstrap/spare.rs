@@ -3,8 +3,9 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use super::members::{First, YEAR, reach_first, unheard};
+use super::members::{YEAR, reach_first, unheard};
 use super::message::{Comer, Message, receive, send};
+use super::reach::First;
 use super::{GRACE, Membership, address};
 use crate::error::{FabricError, Result};
 use crate::fabric::processes::{Alike, plain};
