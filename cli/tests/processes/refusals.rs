@@ -68,6 +68,16 @@ fn an_address_without_a_port_is_refused() {
 }
 
 #[test]
+fn fewer_processes_without_restarts_are_refused() {
+    let said = Place::new().alone(&["--set", "launch.fewest=1"]).failed(2);
+    assert_eq!(
+        said,
+        "error: --set: launch.fewest: without train.restarts a lost process ends the run: set train.restarts \
+         to how often that may happen\n"
+    );
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

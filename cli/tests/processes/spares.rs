@@ -118,7 +118,7 @@ fn one_of_the_spares_takes_the_place_of_process_0() {
 }
 
 #[test]
-fn a_heir_that_has_died_is_followed_by_another_spare() {
+fn an_heir_that_has_died_is_followed_by_another_spare() {
     let mut run = Throttled::start(2, &[]);
     let mut dead = run.spare();
     dead.await_printed("\n");
