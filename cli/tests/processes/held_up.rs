@@ -3,7 +3,7 @@
 use super::*;
 
 /// A run that replaces processes, and does not wait long for one that does not move.
-const REPLACES: [&str; 11] = [
+const REPLACES: [&str; 13] = [
     "--weights-hash",
     "--set",
     "pipeline.stages=3",
@@ -15,6 +15,8 @@ const REPLACES: [&str; 11] = [
     "train.restarts=3",
     "--set",
     "train.snapshot_every=5",
+    "--set",
+    "launch.deadline=20",
 ];
 
 /// A long run of three processes.

@@ -145,7 +145,11 @@ const INPUTS: [Input; 15] = [
 ];
 
 /// Keys with files that are compared in another way.
-const ELSEWHERE: [&str; 2] = [
+const ELSEWHERE: [&str; 4] = [
+    // Stages compare a number of it: `src/pipeline/alike.rs`.
+    "privacy.secret_file",
+    // What another key has encrypted is refused when it is read: see `tests/encrypted/`.
+    "checkpoint.key_file",
     // What is there is made of the data and the tokenizer.
     "data.cache",
     // Each process proves that it knows the secret: see `secrets.rs`.

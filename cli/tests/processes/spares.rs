@@ -1,5 +1,7 @@
 //! Spares: they wait beside a run, and take the places of processes that are lost.
 
+use std::time::Duration;
+
 use super::throttled::{MANY, Throttled};
 use super::{Ended, Started};
 use crate::{has, worlds};
@@ -127,6 +129,8 @@ fn an_heir_that_has_died_is_followed_by_another_spare() {
     dead.child.kill().unwrap();
     dead.child.wait().unwrap();
     run.await_step(8);
+    // Process 0 looks fifty times a second whether its heir is there.
+    std::thread::sleep(Duration::from_secs(2));
     run.kill(0);
     has(&ends_with_spare(run, heir), &["takes the place of process 0\n"]);
 }
