@@ -228,9 +228,6 @@ mod tests {
                 let back = back.expect("on the CPU");
                 assert_eq!(back.dims(), dims);
                 assert_eq!(bits(&back), bits(&rounded), "{format} of {dims:?}");
-                let whole = drawn(dims).narrowed(format).expect("it has numbers");
-                let whole = whole.widened(format).and_then(|wire| wire.arrive(Place::default()));
-                assert_eq!(bits(&whole.expect("as it was sent")), bits(&rounded), "sending rounds");
             }
         }
     }
@@ -249,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_damaged_wire_is_an_error() {
-        let wire = drawn(&[3, 200]).narrowed(WireFormat::Blocks).expect("it has numbers");
+        let wire = drawn(&[3, 201]).narrowed(WireFormat::Blocks).expect("it has numbers");
         let words = wire.ids().to_vec();
         let came = |words: Vec<u32>| {
             let wire = Tensor::from_ids(&[words.len()], words).expect("as many as there are");
@@ -260,13 +257,13 @@ mod tests {
             assert!(came(words[..end].to_vec()).is_err(), "{end} words");
         }
         for place in 0..HEAD {
-            for value in [0, 1, 4, 5, 199, 201, u32::MAX] {
+            for value in [0, 1, 4, 5, 200, 202, u32::MAX] {
                 let mut damaged = words.clone();
                 damaged[place] = value;
                 if let Ok(tensor) = came(damaged.clone()) {
                     // The unused dimensions say nothing.
                     assert!(damaged == words || place > 2, "word {place} is {value}");
-                    assert_eq!(tensor.dims(), [3, 200]);
+                    assert_eq!(tensor.dims(), [3, 201]);
                 }
             }
         }
