@@ -19,13 +19,19 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// A request to end a run, after its current step or at once. Clones share the request.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<Wishes>);
+pub struct Interrupt {
+    wishes: Arc<Wishes>,
+    /// Whether it hears only of a request to end at once.
+    is_patient: bool,
+}
 
 #[derive(Debug, Default)]
 struct Wishes {
     after_step: AtomicBool,
     /// The sender will not wait for long.
     soon: AtomicBool,
+    /// The first signal was SIGTERM.
+    by_sigterm: AtomicBool,
     now: AtomicBool,
 }
 
@@ -37,29 +43,40 @@ impl Interrupt {
 
     /// Asks the run to save and end after this step.
     pub fn request(&self) {
-        self.0.after_step.store(true, Ordering::SeqCst);
+        self.wishes.after_step.store(true, Ordering::SeqCst);
     }
 
     /// Asks the run to end at once, in the middle of a step. The run then fails with
     /// [`CallError::Interrupted`](crate::error::CallError::Interrupted), and nothing is saved.
     pub fn request_now(&self) {
         self.request();
-        self.0.now.store(true, Ordering::SeqCst);
+        self.wishes.now.store(true, Ordering::SeqCst);
     }
 
     /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
-        self.0.after_step.load(Ordering::SeqCst)
+        let asked = if self.is_patient { &self.wishes.now } else { &self.wishes.after_step };
+        asked.load(Ordering::SeqCst)
+    }
+
+    /// The same, for what has to be whole before the run ends: it hears only of a request to end at once.
+    pub(crate) fn patient(&self) -> Self {
+        Self { wishes: Arc::clone(&self.wishes), is_patient: true }
     }
 
     /// Whether the run was asked to end at once.
     pub(crate) fn is_urgent(&self) -> bool {
-        self.0.now.load(Ordering::SeqCst)
+        self.wishes.now.load(Ordering::SeqCst)
     }
 
     /// Whether the request came by SIGTERM. Its sender may not wait for as long as a step takes.
     pub(crate) fn is_soon(&self) -> bool {
-        self.0.soon.load(Ordering::SeqCst)
+        self.wishes.soon.load(Ordering::SeqCst)
+    }
+
+    /// Whether the process was asked to end by SIGTERM, and by nothing before.
+    pub(crate) fn is_by_sigterm(&self) -> bool {
+        self.wishes.by_sigterm.load(Ordering::SeqCst)
     }
 
     /// Makes the request when the process receives SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a
@@ -96,9 +113,10 @@ impl Interrupt {
         let mut first = Some(first);
         for Arrival { signal, is_typed } in arrivals {
             if signal == Signal::Terminate {
-                self.0.soon.store(true, Ordering::SeqCst);
+                self.wishes.soon.store(true, Ordering::SeqCst);
             }
             if let Some(first) = first.take() {
+                self.wishes.by_sigterm.store(signal == Signal::Terminate, Ordering::SeqCst);
                 self.request();
                 first();
             } else if signal == Signal::Interrupt && is_typed {

@@ -14,7 +14,7 @@ use super::spec::{Schedules, SharedBuilder, Spec, SyncMode};
 use crate::actor::{Look, StallWarning};
 use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
-use crate::fabric::{Transport, WireFrame, World, ends_by_nccl};
+use crate::fabric::{Crew, Transport, WireFrame, World, ends_by_nccl};
 use crate::mesh::{Map, Mesh};
 use crate::privacy::Privacy;
 use crate::schedule::Schedule;
@@ -296,12 +296,16 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// How to find out whether the ranks of a run fit into the memory of the processes that are left, when it
-    /// goes on without some ([`Membership::fewest`](crate::fabric::Membership::fewest)). An error ends the
-    /// run. Default: they fit.
+    /// How to find out whether the ranks of this process fit into its memory. It is asked before the run goes
+    /// on with fewer processes ([`Membership::fewest`](crate::fabric::Membership::fewest)), and before a new
+    /// cut. It is given the processes, if there are several, and the numbers of layers of a new cut. An error
+    /// refuses that. Default: they fit.
     #[must_use]
-    pub fn fits(mut self, fits: impl Fn(&World) -> Result<()> + Send + 'static) -> Self {
-        self.spec.fits = Some(Box::new(fits));
+    pub fn fits(
+        mut self,
+        fits: impl Fn(Option<&Crew>, Option<&[usize]>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.spec.fits = Some(Arc::new(fits));
         self
     }
 

@@ -22,6 +22,7 @@ pub use builder::PipelineBuilder;
 pub use launch::cores;
 pub(crate) use metrics::validated;
 pub use recovery::Rejoined;
+pub(crate) use recovery::{Leaving, Wish};
 pub use recut::Recut;
 pub use reference::ReferenceFound;
 pub(crate) use report::score;

@@ -114,8 +114,9 @@ impl<S: Stage> Pipeline<S> {
         if counts.contains(&0) || sum.is_none() {
             return Err(CallError::new(format!("stages of {counts:?} layers: each needs 1 or more")).into());
         }
+        let fits = self.fits.as_ref().map_or(Ok(()), |fits| fits(self.crew.as_ref(), Some(counts)));
         let stages = match &self.cutter {
-            Some(cut) => cut(counts),
+            Some(cut) => cut(counts).and_then(|stages| fits.map(|()| stages)),
             None => {
                 Err(CallError::new("the pipeline does not know how: see `PipelineBuilder::recut_by`").into())
             }

@@ -10,12 +10,12 @@ use pipewright_stages::optimizer::LearningRate;
 
 use super::recovery::{RejoinState, Rejoined};
 use super::report::StepReport;
-use super::spec::{Cutter, SharedBuilder, Spec};
+use super::spec::{Cutter, Fits, SharedBuilder, Spec};
 use crate::actor::Ranks;
 use crate::checkpoint::{Copies, Writing};
 use crate::data::{Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
-use crate::fabric::Call;
+use crate::fabric::{Call, Crew};
 use crate::groups::GradientGroups;
 use crate::interrupt::Interrupt;
 use crate::mesh::RankName;
@@ -40,6 +40,10 @@ pub struct Pipeline<S: Stage> {
     pub(super) stages: Vec<SharedBuilder<S>>,
     /// Makes the stages of another cut.
     pub(super) cutter: Option<Cutter<S>>,
+    /// The processes, if there are several.
+    pub(super) crew: Option<Crew>,
+    /// Looks whether its ranks fit into memory.
+    pub(super) fits: Option<Fits>,
     /// The plan's data, with checksums. Only for several processes, and if the fingerprint covers only a
     /// sample.
     pub(super) summed: Option<Arc<Summed>>,
@@ -77,6 +81,8 @@ impl<S: Stage> Pipeline<S> {
             plan,
             stages: spec.stages.clone(),
             cutter: spec.cutter.clone(),
+            crew: None,
+            fits: spec.fits.clone(),
             summed,
             learning_rate: spec.learning_rate,
             stale: Stale::default(),

@@ -9,7 +9,7 @@ use pipewright_stages::{BuildStage, DType, Place, Shard, Stage, StageBuilder};
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
 use crate::error::Result;
-use crate::fabric::{End, GpuPairs, Peers, Transport, World};
+use crate::fabric::{Crew, End, GpuPairs, Peers, Transport, World};
 use crate::groups::GradientGroups;
 use crate::mesh::{Map, Mesh};
 use crate::privacy::Privacy;
@@ -52,7 +52,7 @@ pub(super) struct Spec<S: Stage> {
     pub(super) world: Option<World>,
     /// Given with the world.
     pub(super) connect: Option<Connect<S::Wire>>,
-    /// Whether the ranks fit into the processes that are left when the run goes on without some.
+    /// Looks whether the ranks of a process fit into its memory.
     pub(super) fits: Option<Fits>,
     /// `None`: channels.
     pub(super) ends: Option<MakeEnds<S::Wire>>,
@@ -71,8 +71,8 @@ pub(super) enum Schedules {
 /// Makes the stages of a cut with these numbers of layers.
 pub(super) type Cutter<S> = Arc<dyn Fn(&[usize]) -> Result<Vec<StageBuilder<S>>> + Send + Sync>;
 
-/// Whether the ranks of the run fit into these processes.
-pub(super) type Fits = Box<dyn Fn(&World) -> Result<()> + Send>;
+/// Whether the ranks of a process fit into its memory: among these processes, with these numbers of layers.
+pub(super) type Fits = Arc<dyn Fn(Option<&Crew>, Option<&[usize]>) -> Result<()> + Send + Sync>;
 
 /// Gives each rank that needs it what makes its loss.
 pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W> + Send>;

@@ -77,6 +77,13 @@ pub enum Event<'a> {
         /// Why it is not.
         error: &'a Error,
     },
+    /// A process was asked to end, and leaves before this step. The others go on.
+    Leaves {
+        /// The step before which it leaves.
+        step: u64,
+        /// Its number.
+        process: u32,
+    },
     /// The run goes on with another cut of its model: see [`Run::replan`](super::Run::replan).
     NewCut(&'a NewCut),
     /// The predicted time of a step, from the passes of the first steps.
@@ -119,6 +126,15 @@ pub enum Ended {
     Interrupted,
     /// A listener answered [`Next::Stop`].
     Stopped,
+    /// This process was asked to end by SIGTERM, and has left. The run goes on in the others, since
+    /// [`Membership::fewest`](crate::fabric::Membership::fewest) allows it. The pipeline of this one can do
+    /// nothing more.
+    Left,
+}
+
+/// What is told of a process that leaves before a step.
+pub(super) fn leaves(step: u64, process: u32) -> String {
+    format!("process {process} leaves before step {step}: it was asked to end, and the others go on")
 }
 
 /// The result of a run that ended normally.
@@ -135,7 +151,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// The last validation, if it was after the last step.
     pub validation: Option<Evaluation>,
-    /// The last checkpoint.
+    /// The last checkpoint. A process that has left saves none.
     pub checkpoint: PathBuf,
     /// The checkpoint with the lowest validation loss, if there was a validation.
     pub best: Option<Best>,
@@ -159,6 +175,7 @@ impl fmt::Display for Outcome {
             Ended::Done => "done",
             Ended::Interrupted => "interrupted",
             Ended::Stopped => "stopped",
+            Ended::Left => "left",
         };
         match (self.ended, self.trained) {
             (Ended::Done, 0) => write!(
@@ -180,7 +197,10 @@ impl fmt::Display for Outcome {
         if let Some(spent) = &self.privacy {
             write!(f, ", privacy spent: {spent}")?;
         }
-        write!(f, "; saved as {}", self.checkpoint.display())
+        match self.ended {
+            Ended::Left => f.write_str("; the other processes go on"),
+            _ => write!(f, "; saved as {}", self.checkpoint.display()),
+        }
     }
 }
 
@@ -360,6 +380,7 @@ impl fmt::Display for LostProcess {
             write!(f, ", with RANK {number}, which it had at the beginning")?;
         }
         match needed {
+            Some(1) => write!(f, "; then it goes on without it, with 1 process or more"),
             Some(needed) => write!(f, "; then it goes on without it, with {needed} processes or more"),
             None => Ok(()),
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::bar::Bar;
-use super::event::Event;
+use super::event::{Event, leaves};
 use super::samples::Sample;
 use crate::Error;
 use crate::pipeline::{StepReport, score};
@@ -52,6 +52,7 @@ impl Screen {
             Event::Step(report) => self.step(report),
             Event::Lost(lost) => self.complain(&format!("warning: {lost}")),
             Event::Return(back) => self.complain(&back.to_string()),
+            Event::Leaves { step, process } => self.complain(&leaves(*step, *process)),
             Event::NewCut(cut) => self.say(&cut.to_string()),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, sources, .. } => {

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::copying::Copying;
 use super::directory::claim::Claim;
 use super::directory::writer::Writer;
-use super::event::{Event, GoesOnFrom, LostProcess, Return, Task};
+use super::event::{Ended, Event, GoesOnFrom, LostProcess, Return, Task, leaves};
 use super::rejoining::{Lead, Told};
 use super::session::Session;
 use super::validation::BestSoFar;
 use crate::checkpoint::named_step;
 use crate::error::RestartError;
+use crate::pipeline::{Leaving, Wish};
 use crate::{Error, Result};
 
 /// After processes were taken in, the run goes on for this many times as long before others are.
@@ -71,10 +72,54 @@ impl<S: Stage> Session<'_, S> {
         if !self.pipeline.has_newcomers(heeds)? {
             return Ok(false);
         }
-        self.return_to_launched_cut()?;
-        let (step, since) = (self.done(), Instant::now());
+        self.settle_before_regrouping("since a process waits to take part")?;
         self.note("a process waits to take part");
-        let mut joined = self.pipeline.take_in_newcomers().and_then(|_| self.go_on());
+        self.regroup(None).map(|()| true)
+    }
+
+    /// A process that leaves now, while the others go on. `stopped`: whether a listener has ended the run.
+    pub(super) fn who_leaves(&mut self, stopped: bool) -> Result<Option<u32>> {
+        let leads = self.writer.is_some();
+        let leaving = self.pipeline.who_leaves(match stopped || self.interrupt.is_requested() {
+            false => Wish::ToGoOn,
+            true if stopped || leads || !self.interrupt.is_by_sigterm() => Wish::TheEnd,
+            true => Wish::ToLeave,
+        })?;
+        Ok(match leaving {
+            Leaving::Nobody => None,
+            Leaving::Process(process) => Some(process),
+            Leaving::NoRoom(process, why) => {
+                let event = format!("process {process} was asked to end, and the others have no room: {why}");
+                self.note(&event);
+                self.listeners.show_everywhere(&event);
+                None
+            }
+        })
+    }
+
+    /// A process leaves, which may be this one. Returns how the run has ended, if it is this one.
+    pub(super) fn go_on_without(&mut self, process: u32) -> Result<Option<Ended>> {
+        self.settle_before_regrouping("since a process leaves")?;
+        let step = self.done();
+        self.listeners.tell(&Event::Leaves { step, process });
+        self.note(&leaves(step, process));
+        if process == self.pipeline.process() {
+            self.listeners.show_everywhere(&leaves(step, process));
+            return self.pipeline.leave().map(|()| Some(Ended::Left));
+        }
+        self.regroup(Some(process)).map(|()| None)
+    }
+
+    /// The checkpoint that is on its way is whole, and the cut is the one with which processes join.
+    fn settle_before_regrouping(&mut self, why: &str) -> Result<()> {
+        self.wait()?;
+        self.return_to_launched_cut(why)
+    }
+
+    /// Between two steps: all join again, without the process that has `left`, and with those that wait.
+    fn regroup(&mut self, left: Option<u32>) -> Result<()> {
+        let (step, since) = (self.done(), Instant::now());
+        let mut joined = self.pipeline.regroup(left).and_then(|_| self.go_on());
         if let Err(failure) = &joined
             && failure.lost_process().is_none()
             && !failure.is_end_of_wait()
@@ -89,9 +134,9 @@ impl<S: Stage> Session<'_, S> {
         match joined {
             Ok(from) => {
                 self.tell_return(step, from, since);
-                Ok(true)
+                Ok(())
             }
-            Err(failure) => self.rejoin(failure).map(|()| true),
+            Err(failure) => self.rejoin(failure),
         }
     }
 

@@ -123,8 +123,10 @@ impl<S: Stage> Session<'_, S> {
                 Err(failure) => self.rejoin(failure)?,
             }
         };
-        self.wait_for_copies()?;
-        self.restore();
+        if ended != Ended::Left {
+            self.wait_for_copies()?;
+            self.restore();
+        }
         let done = self.done();
         let outcome = Outcome {
             ended,
@@ -160,6 +162,9 @@ impl<S: Stage> Session<'_, S> {
             self.replan()?;
             *validation = self.step()?;
             return Ok(None);
+        }
+        if let Some(process) = self.who_leaves(stopped)? {
+            return self.go_on_without(process);
         }
         // A server may have answered for an earlier step. After a settlement it asks anew.
         self.pipeline.settle()?;

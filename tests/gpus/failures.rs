@@ -146,6 +146,12 @@ fn any_call_of_a_step_with_state_on_the_host_may_fail() {
     calls_may_fail(Case::StateOnHost, ANY, test, 43);
 }
 
+/// Memory that another device may still read is not given back.
+#[test]
+fn any_wait_for_an_event_may_fail() {
+    calls_may_fail(Case::StateOnHost, "cuEventSynchronize", "any_wait_for_an_event_may_fail", 1);
+}
+
 /// Threads that only give memory back make this call too. Nobody can be told of their failure.
 #[test]
 fn any_device_may_fail_to_be_entered() {

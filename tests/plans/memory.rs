@@ -71,7 +71,9 @@ fn each_device_has_the_ranks_that_are_on_it() {
 #[test]
 fn processes_know_which_ranks_are_on_their_machine() {
     let of = |replicas, ranks| {
-        worlds::in_processes(2, move |world| RanksHere::of(Some(&world), [replicas, ranks, 1]).unwrap())
+        worlds::in_processes(2, move |world| {
+            RanksHere::of(Some(&world.crew()), [replicas, ranks, 1]).unwrap()
+        })
     };
     let expected = |of_process: [u32; 2]| RanksHere {
         of_process: of_process.map(WorldRank).to_vec(),

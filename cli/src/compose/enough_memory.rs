@@ -15,7 +15,7 @@ use crate::config::{Config, Memory, RecomputeBy, environment};
 use crate::error::{ConfigError, ValueProblem};
 use crate::error::{Error, Result};
 use crate::profile::MemoryLimit;
-use pipewright::fabric::World;
+use pipewright::fabric::Crew;
 use pipewright::id::{Rank, WorldRank};
 use pipewright::mesh::Mesh;
 use pipewright::plan::{RankMemory, Replicas};
@@ -49,19 +49,19 @@ impl RanksHere {
     ///
     /// # Errors
     /// When the processes cannot have equally many ranks.
-    pub fn of(world: Option<&World>, sizes: [u32; 3]) -> Result<Self> {
-        let Some(world) = world else {
+    pub fn of(crew: Option<&Crew>, sizes: [u32; 3]) -> Result<Self> {
+        let Some(crew) = crew else {
             return Ok(Self::all(sizes));
         };
-        let mesh = match world.processes() == world.whole() {
-            true => Mesh::new(sizes, world.processes(), &[])?,
-            false => Mesh::uneven(sizes, world.processes(), &[])?,
+        let mesh = match crew.processes == crew.whole {
+            true => Mesh::new(sizes, crew.processes, &[])?,
+            false => Mesh::uneven(sizes, crew.processes, &[])?,
         };
-        let of_machine = world.local().iter();
+        let of_machine = crew.local.iter();
         Ok(Self {
-            of_process: mesh.ranks_of(world.process()).collect(),
+            of_process: mesh.ranks_of(crew.process).collect(),
             of_machine: of_machine.flat_map(|&process| mesh.ranks_of(process)).collect(),
-            processes: world.local().len(),
+            processes: crew.local.len(),
         })
     }
 
@@ -71,6 +71,37 @@ impl RanksHere {
             true => (&self.of_machine, self.processes),
             false => (&self.of_process, 1),
         }
+    }
+}
+
+/// What a process may hold later, by what was free before it held anything.
+#[derive(Debug)]
+pub struct Room {
+    config: Config,
+    plan: PipelinePlan,
+    limits: Vec<(Device, MemoryLimit)>,
+}
+
+impl Room {
+    /// The room of a process that holds nothing yet.
+    ///
+    /// # Errors
+    /// As for [`memory_limits`].
+    pub fn new(config: &Config, plan: &PipelinePlan) -> Result<Self> {
+        Ok(Self { config: config.clone(), plan: plan.clone(), limits: memory_limits(config)? })
+    }
+
+    /// Refuses the ranks that this process has among the `crew`, with these numbers of layers or those of the
+    /// plan, if they do not fit.
+    ///
+    /// # Errors
+    /// As for [`memory`], [`check_memory`] and [`RanksHere::of`].
+    pub fn check(&self, crew: Option<&Crew>, counts: Option<&[usize]>) -> Result<()> {
+        let pipeline = &self.config.pipeline;
+        let here = RanksHere::of(crew, [pipeline.replicas, self.plan.replicas.ranks(), pipeline.shards])?;
+        let counts = counts.unwrap_or(&self.plan.counts).to_vec();
+        let plan = PipelinePlan { counts, ..self.plan.clone() };
+        check_memory(&self.config, &memory(&self.config, &plan)?, &here, &self.limits)
     }
 }
 

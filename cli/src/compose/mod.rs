@@ -30,7 +30,7 @@ pub use costs::{
     check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits, to_measure,
 };
 pub use data::{HeldOut, TrainingData, Work, data, data_with_progress, held_out};
-pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
+pub use enough_memory::{RanksHere, Room, check_memory, check_memory_to_measure, memory_limits};
 
 pub use fetched::here;
 pub use memory::{estimated_costs, memory};
@@ -45,6 +45,7 @@ pub use plan::{check_divided, check_divided_rows, plan, plan_for, replan};
 pub use planned::PipelinePlan;
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::{odd_tokenizer, tokenizer};
+pub use trained::has_running_means;
 pub use writing::{NO_TEXT, Writing, writing};
 
 use crate::config::Config;

@@ -12,7 +12,7 @@ use super::{TrainingData, places_of_all, stages};
 use crate::config::{Auto, Config, LearningRateSchedule, Objective, SyncKind, WarnOfStall};
 use crate::error::{Result, ValueProblem};
 use pipewright::data::IGNORED;
-use pipewright::fabric::World;
+use pipewright::fabric::{Crew, World};
 use pipewright::pipeline::{Pipeline, StallWarning, SyncMode};
 use pipewright::plan::Replicas;
 use pipewright::privacy::{Accountant, Privacy};
@@ -30,10 +30,11 @@ pub fn launch(
     replicas: &Replicas,
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
-    launch_with_listener(config, data, counts, replicas, world, |_| {}, |_| Ok(()))
+    launch_with_listener(config, data, counts, replicas, world, |_| {}, |_, _| Ok(()))
 }
 
-/// As [`launch`]. `on_stall` is told of stalls, also while the pipeline starts.
+/// As [`launch`]. `on_stall` is told of stalls, also while the pipeline starts. `fits`: see
+/// [`PipelineBuilder::fits`](pipewright::PipelineBuilder::fits).
 ///
 /// # Errors
 /// As for [`launch`].
@@ -44,7 +45,7 @@ pub fn launch_with_listener(
     replicas: &Replicas,
     world: Option<World>,
     on_stall: impl Fn(&Stall) + Send + Sync + 'static,
-    fits: impl Fn(&World) -> Result<()> + Send + 'static,
+    fits: impl Fn(Option<&Crew>, Option<&[usize]>) -> Result<()> + Send + Sync + 'static,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let schedules = (0..replicas.count()).map(|replica| replicas.schedule(replica).clone());
     let snapshot_every = NonZeroU32::new(config.train.snapshot_every).expect("checked: it is not 0");
@@ -56,7 +57,7 @@ pub fn launch_with_listener(
             let config = config.clone();
             move |counts| Ok(stages(&config, counts)?)
         })
-        .fits(move |world| Ok(fits(world)?))
+        .fits(move |crew, counts| Ok(fits(crew, counts)?))
         .loss(loss(config)?)
         .data(Arc::clone(&data.train))
         .map(config.launch.map)

@@ -91,6 +91,23 @@ impl Sum for Trained {
     }
 }
 
+/// Whether the model has running means that are trained with it.
+///
+/// # Errors
+/// As for [`model`](super::model).
+pub fn has_running_means(config: &Config) -> Result<bool> {
+    if !may_have_running_means(config) {
+        return Ok(false);
+    }
+    let contents = model(config)?.contents()?;
+    let mut parameters = contents.iter().flat_map(|unit| &unit.parameters);
+    Ok(parameters.any(|parameter| !parameter.is_frozen && !parameter.is_optimized))
+}
+
+fn may_have_running_means(config: &Config) -> bool {
+    matches!(config.model.kind, ModelKind::Resnet | ModelKind::Stack)
+}
+
 /// The numbers of each unit of the model. `None` if all weights are trained, and the optimizer keeps equally
 /// much for each. Then no unit is made, which may be too large for this machine.
 ///
@@ -98,9 +115,8 @@ impl Sum for Trained {
 /// As for [`model`](super::model).
 pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let optimizer = optimizer(config);
-    let may_have_running_means = matches!(config.model.kind, ModelKind::Resnet | ModelKind::Stack);
     let is_f32 = optimizer.states("", &[1]).iter().all(|tensor| tensor.format == StateFormat::F32);
-    if is_plain(config) && optimizer.updates_parts() && is_f32 && !may_have_running_means {
+    if is_plain(config) && optimizer.updates_parts() && is_f32 && !may_have_running_means(config) {
         return Ok(None);
     }
     let numbers = |parameter: &ParameterContents| {

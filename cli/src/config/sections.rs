@@ -376,7 +376,8 @@ section! {
             positive, at_most(YEAR, "seconds"), local, page("lost-processes.md#processes-that-die"),
         ],
         /// With restarts: the fewest processes with which the run goes on if nobody takes the place of lost
-        /// ones before the deadline. The others then hold their ranks.
+        /// ones before the deadline, and when some are asked to end by SIGTERM. The others then hold their
+        /// ranks.
         fewest: Option<u32> = None => [
             positive, only("fabric", SOCKETS), local, unset("all"),
             page("lost-processes.md#with-fewer-processes"),

@@ -133,3 +133,27 @@ fn a_memory_that_is_no_size_is_refused() {
         "error: PIPEWRIGHT_MEMORY is `lots`: expected a size above 0 such as 200MiB, 1.5GiB or 1000000\n"
     );
 }
+
+#[test]
+fn a_cut_that_needs_more_memory_than_there_is_is_refused_and_the_run_goes_on() {
+    let place = Place::new();
+    let partitions = [r#"[["embed"], ["h.0", "h.1", "head"]]"#, r#"[["embed", "h.0", "h.1"], ["head"]]"#];
+    let sets = partitions.map(|partition| format!("pipeline.partition={partition}"));
+    let [few, many] = sets.each_ref().map(|set| {
+        let plan = place.run(&["plan", "my.toml", "--format", "json", "--set", set]).done().stdout();
+        memory_of(&plan).iter().map(|rank| rank[6]).sum::<f64>()
+    });
+    assert!(few < many, "the first rank keeps more micro-batches: {few} {many}");
+    let enough = format!("{}", (few + many) as u64 / 2);
+    let running = place.start_as(&["--set", &sets[0]], |command| {
+        let mut same = Command::new(command.get_program());
+        same.current_dir(place.0.path()).args(command.get_args()).env("PIPEWRIGHT_MEMORY", &enough);
+        same
+    });
+    let said = place.run(&["replan", "runs/small", "5,1"]).refused();
+    has(&said, &["training needs about ", "PIPEWRIGHT_MEMORY allows "]);
+    let steps = place.steps("runs/small").len();
+    wait_until(|| place.steps("runs/small").len() > steps);
+    running.signal("-INT");
+    running.end();
+}

@@ -118,6 +118,44 @@ fn tune_tries_both_maps_on_several_hosts_and_writes_the_one_it_chose() {
 }
 
 #[test]
+fn tune_takes_short_wires_where_the_link_between_hosts_is_slow_and_somebody_asks() {
+    let place = measured();
+    let tune = |more: &[&str]| {
+        let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "2", "--top", "0"];
+        place.run(&[&tune[..], more].concat())
+    };
+    let slow = ["--hosts", "2", "--between-bandwidth", "1MB"];
+    let formats = |file: &str| {
+        let pipeline = Config::parse(file, &place.text(file), &[], &[]).unwrap().pipeline;
+        format!("{} {}", pipeline.wires, pipeline.sums)
+    };
+    let short = |more: &[&str], out: &str| {
+        let args = [more, &["--short-wires", "--out", out]].concat();
+        let said = tune(&args).done().stdout();
+        (said, formats(out))
+    };
+    let said = tune(&slow).done().stdout();
+    assert!(!said.contains("wires") && !said.contains("sums"), "nobody asks: {said}");
+    let (said, found) = short(&slow, "slow.toml");
+    has(&said, &["  wires  sums", "wires f32, sums f32: "]);
+    has(&said, &["wires 8bit, sums f32: ", "wires f32, sums bf16: "]);
+    assert_ne!(found, "f32 f32", "{said}");
+    let chosen = said.lines().last().unwrap();
+    assert!(chosen.contains(", wires 8bit") || chosen.contains(", sums bf16"), "{said}");
+    let run = place.run(&["train", "slow.toml"]).done();
+    assert_eq!(run.stderr(), "", "its costs fit");
+    let fast = ["--hosts", "2", "--between-bandwidth", "100GB", "--between-latency", "0"];
+    let (said, found) = short(&fast, "fast.toml");
+    assert_eq!(found, "f32 f32", "not worth it: {said}");
+    has(&tune(&["--short-wires"]).refused(), &["--short-wires: inside of a host nothing is faster"]);
+    // Ranks in bf16 send bf16.
+    let narrow = ["--dtype", "bf16", "--short-wires"];
+    let tune = ["tune", "my.toml", "--devices", "2", "--top", "0"];
+    let said = place.run(&[&tune[..], &slow, &narrow].concat()).done().stdout();
+    assert!(!said.contains("wires bf16") && !said.contains("wires 8bit"), "{said}");
+}
+
+#[test]
 fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
     let place = measured();
     let memory = |sets: &[&str], part: &str| -> f64 {

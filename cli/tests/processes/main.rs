@@ -19,6 +19,7 @@ mod held_up;
 mod hosts;
 mod inputs;
 mod launchers;
+mod leaving;
 mod library;
 mod loading;
 mod losses;

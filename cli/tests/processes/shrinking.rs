@@ -23,7 +23,7 @@ fn the_others_hold_the_ranks_of_a_lost_process() {
         run.running.remove(victim as usize);
         let said = run.ends_as_if_nothing_had_happened();
         let there = format!("{} of {size} processes are there after", size - 1);
-        has(&said, &["then it goes on without it, with 1 processes or more", &there]);
+        has(&said, &["then it goes on without it, with 1 process or more", &there]);
         has(&said, &["from what the processes kept in memory"]);
     }
 }

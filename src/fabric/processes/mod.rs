@@ -33,5 +33,5 @@ pub(crate) use patience::Ending;
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
 pub use status_queries::Aside;
-pub use world::World;
+pub use world::{Crew, Gone, World};
 pub(crate) use world::{JoinAgain, Size};

@@ -60,8 +60,58 @@ pub(crate) struct Size {
     pub(crate) left: Arc<AtomicBool>,
 }
 
-/// Joins a run again. It is given the processes that were lost, and what may end the wait for others.
-pub(crate) type JoinAgain = Arc<dyn Fn(&[u32], &Interrupt) -> Result<World> + Send + Sync>;
+/// The processes of a run, as one of them counts them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Crew {
+    /// The number of the one that counts.
+    pub process: u32,
+    /// How many there are.
+    pub processes: u32,
+    /// How many there were when the run began.
+    pub whole: u32,
+    /// Those on its machine, with itself, in order.
+    pub local: Vec<u32>,
+}
+
+impl Crew {
+    /// The processes that are left when another one leaves. Later ones then have the number before.
+    pub(crate) fn without(&self, process: u32) -> Self {
+        let number = |other: u32| other - u32::from(other > process);
+        let local = self.local.iter().filter(|other| **other != process);
+        Self {
+            process: number(self.process),
+            processes: self.processes - 1,
+            whole: self.whole,
+            local: local.map(|other| number(*other)).collect(),
+        }
+    }
+}
+
+/// The processes without which the others join their run again.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Gone<'a> {
+    /// Their numbers.
+    pub processes: &'a [u32],
+    /// Whether they have left by themselves. Then the others do not wait for somebody in their places.
+    pub have_left: bool,
+}
+
+impl<'a> Gone<'a> {
+    /// These were lost.
+    pub(crate) fn lost(processes: &'a [u32]) -> Self {
+        Self { processes, have_left: false }
+    }
+
+    /// These have left.
+    pub(crate) fn left(processes: &'a [u32]) -> Self {
+        Self { processes, have_left: true }
+    }
+}
+
+/// Joins a run again. It is given who has gone, and what may end the wait for others.
+pub(crate) type JoinAgain = Arc<dyn Fn(Gone<'_>, &Interrupt) -> Result<World> + Send + Sync>;
 
 impl World {
     /// Process `process`, which these lines connect to all others. `deadline`: see [`World::deadline`]. For
@@ -98,11 +148,11 @@ impl World {
         self
     }
 
-    /// This world, whose run can be joined again by `again` when processes were lost. It is given these
-    /// processes, and what may end the wait for others. `goes_on`: see [`World::goes_on`].
+    /// This world, whose run can be joined again by `again` when processes were lost or have left. It is
+    /// given these, and what may end the wait for others. `goes_on`: see [`World::goes_on`].
     pub fn with_return(
         mut self,
-        again: impl Fn(&[u32], &Interrupt) -> Result<Self> + Send + Sync + 'static,
+        again: impl Fn(Gone<'_>, &Interrupt) -> Result<Self> + Send + Sync + 'static,
         goes_on: bool,
     ) -> Self {
         self.again = Some(Arc::new(again));
@@ -145,6 +195,12 @@ impl World {
     /// How many processes the run had when it began. There may be fewer now.
     pub fn whole(&self) -> u32 {
         self.size.whole
+    }
+
+    /// The processes as this one counts them.
+    pub fn crew(&self) -> Crew {
+        let (process, processes, whole) = (self.process, self.processes(), self.whole());
+        Crew { process, processes, whole, local: self.local.clone() }
     }
 
     pub(crate) fn size(&self) -> Size {
@@ -237,5 +293,24 @@ impl std::fmt::Debug for World {
             .field("process", &self.process)
             .field("processes", &self.connections.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Crew;
+
+    #[test]
+    fn those_that_are_left_count_without_a_gap() {
+        let local = vec![0, 2, 3];
+        let crew = |process| Crew { process, processes: 4, whole: 5, local: local.clone() };
+        let without = |process, leaver| {
+            let left = crew(process).without(leaver);
+            assert_eq!([left.processes, left.whole], [3, 5]);
+            (left.process, left.local)
+        };
+        assert_eq!(without(0, 2), (0, vec![0, 2]));
+        assert_eq!(without(3, 2), (2, vec![0, 2]));
+        assert_eq!(without(3, 1), (2, vec![0, 1, 2]));
     }
 }

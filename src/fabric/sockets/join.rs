@@ -10,7 +10,7 @@ use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
-use crate::fabric::processes::{Aside, FromProcess, Lines, Size, inlet};
+use crate::fabric::processes::{Aside, FromProcess, Gone, Lines, Size, inlet};
 use crate::interrupt::{Interrupt, before_ranks};
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
@@ -107,13 +107,18 @@ fn join(
         numbers: joined.numbers.clone(),
     });
     let (door, numbers) = (Mutex::new(joined.door), joined.numbers);
-    let again = move |lost: &[u32], interrupt: &Interrupt| {
-        let lost: Vec<u32> = lost.iter().filter_map(|lost| numbers.get(*lost as usize)).copied().collect();
-        let absent = (0..membership.processes).filter(|number| !numbers.contains(number)).collect();
+    let absent = (0..membership.processes).filter(|number| !numbers.contains(number));
+    let absent = Mutex::new(absent.collect::<Vec<u32>>());
+    let again = move |gone: Gone<'_>, interrupt: &Interrupt| {
+        let mut absent = absent.lock().unwrap_or_else(PoisonError::into_inner);
+        let numbered = gone.processes.iter().filter_map(|process| numbers.get(*process as usize)).copied();
+        let mut lost = Vec::new();
+        // Also if this has to be tried again, nobody waits for one that has left.
+        if gone.have_left { &mut *absent } else { &mut lost }.extend(numbered);
         let back = Back {
             run,
             lost: &lost,
-            absent,
+            absent: absent.clone(),
             door: door.lock().unwrap_or_else(PoisonError::into_inner).take(),
         };
         join(&membership, &program, Some(back), interrupt)

@@ -50,6 +50,7 @@ pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<P
     let before: usize = local.iter().take_while(|process| **process < own).map(threads).sum();
     let all: usize = local.iter().map(threads).fold(0, usize::saturating_add);
     let room = room(&plan);
+    let crew = world.as_ref().map(World::crew);
     let (ends, peers) = match (world.zip(spec.connect), &spec.ends) {
         (Some((world, connect)), _) => {
             let (ends, peers) = connect(world, &plan.mesh, all, room, gpus)?;
@@ -78,7 +79,9 @@ pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<P
     let plan = Arc::new(plan);
     let started = start(spec, &plan, &ranks, ends, cores);
     let (loaders, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
-    Ok(Pipeline::new(spec, plan, ranks, loaders, summed, parameters))
+    let mut pipeline = Pipeline::new(spec, plan, ranks, loaders, summed, parameters);
+    pipeline.crew = crew;
+    Ok(pipeline)
 }
 
 /// Builds the stages on their ranks, connects tied parameters, and checks that everything fits together.

@@ -7,7 +7,7 @@ use pipewright_stages::{Stage, optimizer};
 
 use super::snapshots::{Inventory, Snapshot, Snapshots};
 use crate::actor::Job;
-use crate::error::Result;
+use crate::error::{RestartError, Result};
 use crate::fabric::{Item, Stamp};
 use crate::id::{Rank, WorldRank};
 use crate::pipeline::running::Pipeline;
@@ -73,6 +73,37 @@ impl<S: Stage> Pipeline<S> {
         self.give(self.after(), &snapshot.ranks)?;
         snapshots.own.push(snapshot);
         Ok(())
+    }
+
+    /// With all other processes, before a step: makes a snapshot. Returns when each process also has the
+    /// snapshot of the process before it.
+    pub(super) fn hand_over(&mut self) -> Result<()> {
+        let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
+        self.ranks.heed(again.interrupt.patient());
+        let handed = self.keep_and_wait(&mut again.snapshots);
+        self.ranks.heed(again.interrupt.clone());
+        self.again = Some(again);
+        self.note(handed)
+    }
+
+    fn keep_and_wait(&mut self, snapshots: &mut Snapshots) -> Result<()> {
+        let what = "handing over a snapshot";
+        loop {
+            if let Some(newest) = snapshots.own.last().map(|newest| newest.stamp)
+                && self.processes() > 1
+            {
+                self.begin(format_args!("{what}"))?;
+                let (mut before, peers) = (self.ranks.mesh().ranks_of(self.before()), self.ranks.peers());
+                let came = self
+                    .ranks
+                    .during(what, || before.try_for_each(|rank| peers.await_kept(&(rank, newest)).map(drop)));
+                self.ranks.spread(what, came.map(|()| vec![()]))?;
+            }
+            if snapshots.is_of(self.next_step) {
+                return Ok(());
+            }
+            self.keep(snapshots)?;
+        }
     }
 
     /// After a process was lost: takes back the newest snapshots that are of one step. Returns that step.

@@ -8,3 +8,4 @@ mod state;
 pub(super) use rejoin::launch_or_join;
 pub(super) use state::RejoinState;
 pub use state::Rejoined;
+pub(crate) use state::{Leaving, Wish};

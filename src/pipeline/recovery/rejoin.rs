@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::keeping::TakenBack;
-use super::state::{RejoinState, Rejoined};
+use super::state::{Leaving, RejoinState, Rejoined, Wish};
 use crate::error::{Error, RestartError, Result};
-use crate::fabric::World;
+use crate::fabric::{Gone, World};
+use crate::interrupt::Interrupt;
 use crate::pipeline::launch::launch;
 use crate::pipeline::metrics;
 use crate::pipeline::running::Pipeline;
@@ -39,7 +40,8 @@ impl<S: Stage> RejoinState<S> {
     fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
         // The others of a run that goes on count how often processes are lost.
         let goes_on = world.goes_on();
-        let mut launched = self.launch_in(world, Vec::new());
+        let interrupt = self.interrupt.clone();
+        let mut launched = self.launch_in(world, Vec::new(), &interrupt);
         let mut left = self.spec.restarts.most;
         while (goes_on || left > 0)
             && let Err(error) = &launched
@@ -47,7 +49,8 @@ impl<S: Stage> RejoinState<S> {
         {
             left = left.saturating_sub(1);
             let lost = vec![lost];
-            launched = (self.join)(&lost, &self.interrupt).and_then(|world| self.launch_in(world, lost));
+            launched = (self.join)(Gone::lost(&lost), &interrupt)
+                .and_then(|world| self.launch_in(world, lost, &interrupt));
         }
         launched.map(|mut pipeline| {
             pipeline.again = Some(self);
@@ -56,19 +59,19 @@ impl<S: Stage> RejoinState<S> {
     }
 
     /// Launches the pipeline, and takes back what is kept of its ranks if the run had begun before.
-    fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
+    fn launch_in(&mut self, mut world: World, lost: Vec<u32>, interrupt: &Interrupt) -> Result<Pipeline<S>> {
         let goes_on = world.goes_on();
         self.join = world.again().ok_or_else(RestartError::cannot_rejoin)?;
         self.size = world.size();
         if let Some(fits) = self.spec.fits.as_ref().filter(|_| world.processes() < world.whole())
-            && let Err(error) = fits(&world)
+            && let Err(error) = fits(Some(&world.crew()), None)
         {
             world.fail(&error);
             return Err(error);
         }
         world.keep(self.snapshots.kept());
         let mut pipeline = launch(&self.spec, Some(world))?;
-        pipeline.ranks.heed(self.interrupt.clone());
+        pipeline.ranks.heed(interrupt.clone());
         self.snapshots.allow(pipeline.most_kept());
         self.snapshots.paused = false;
         if goes_on {
@@ -147,7 +150,8 @@ impl<S: Stage> Pipeline<S> {
             self.ranks.leave(*first);
             self.loaders.clear();
         }
-        self.join_again(again, lost)
+        let interrupt = again.interrupt.clone();
+        self.join_again(again, Gone::lost(&lost), &interrupt)
     }
 
     /// Whether the run has fewer processes than at its beginning.
@@ -177,29 +181,69 @@ impl<S: Stage> Pipeline<S> {
         self.any(heeds && comes)
     }
 
-    /// With all other processes: leaves the run, and joins it again together with those that wait.
-    pub(crate) fn take_in_newcomers(&mut self) -> Result<Rejoined> {
-        let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
-        let kept = match again.snapshots.is_of(self.next_step) {
-            true => Ok(()),
-            false => self.keep(&mut again.snapshots),
-        };
-        if let Err(error) = kept {
-            self.again = Some(again);
-            return self.note(Err(error));
+    /// With all other processes, before a step: a process that shall leave, while the others go on without
+    /// it. `own`: what this process wants.
+    pub(crate) fn who_leaves(&mut self, own: Wish) -> Result<Leaving> {
+        if self.again.is_none() {
+            return Ok(Leaving::Nobody);
         }
-        self.end_writing();
-        // The number of a process that the others do not wait for, since they leave too.
-        self.ranks.leave((self.process() + 1) % self.processes());
-        self.loaders.clear();
-        self.join_again(again, Vec::new())
+        let [all, _, fewest] = self.sizes();
+        self.begin(format_args!("question who leaves"))?;
+        let wishes = self.ranks.spread("agreeing who leaves", Ok(vec![(own, fewest)]));
+        let wishes = self.note(wishes)?;
+        // Process 0 says how many are needed.
+        let ends = all <= wishes[0].1 || wishes.iter().any(|(wish, _)| *wish == Wish::TheEnd);
+        let leaver = wishes.iter().position(|(wish, _)| *wish == Wish::ToLeave).filter(|_| !ends);
+        let Some(leaver) = leaver.map(|process| process as u32) else {
+            return Ok(Leaving::Nobody);
+        };
+        let crew = self.crew.as_ref().filter(|crew| crew.process != leaver);
+        let fits = match (&self.fits, crew) {
+            (Some(fits), Some(crew)) => fits(Some(&crew.without(leaver)), None),
+            _ => Ok(()),
+        };
+        let refused = Vec::from_iter(fits.err().map(|error| error.to_string()));
+        let refused = self.ranks.spread("looking for room", Ok(refused));
+        Ok(match self.note(refused)?.into_iter().next() {
+            Some(why) => Leaving::NoRoom(leaver, why),
+            None => Leaving::Process(leaver),
+        })
     }
 
-    fn join_again(&mut self, mut again: Box<RejoinState<S>>, lost: Vec<u32>) -> Result<Rejoined> {
-        let launched = (again.join)(&lost, &again.interrupt).and_then(|world| again.launch_in(world, lost));
+    /// With all other processes, before a step: this process leaves. The others [regroup](Self::regroup).
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        self.hand_over()?;
+        self.end_writing();
+        Ok(())
+    }
+
+    /// With all other processes, before a step: joins the run again without the process that has `left`, or
+    /// together with those that wait. Nothing is repeated.
+    pub(crate) fn regroup(&mut self, left: Option<u32>) -> Result<Rejoined> {
+        self.hand_over()?;
+        let again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
+        self.end_writing();
+        // If nobody has left, the number of a process that the others do not wait for, since they leave too.
+        self.ranks.leave(left.unwrap_or((self.process() + 1) % self.processes()));
+        self.loaders.clear();
+        let left = Vec::from_iter(left);
+        let interrupt = again.interrupt.patient();
+        self.join_again(again, Gone::left(&left), &interrupt)
+    }
+
+    fn join_again(
+        &mut self,
+        mut again: Box<RejoinState<S>>,
+        gone: Gone<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<Rejoined> {
+        let lost = if gone.have_left { Vec::new() } else { gone.processes.to_vec() };
+        let launched =
+            (again.join)(gone, interrupt).and_then(|world| again.launch_in(world, lost, interrupt));
         match launched {
             Ok(mut pipeline) => {
                 again.lost = None;
+                pipeline.ranks.heed(again.interrupt.clone());
                 pipeline.again = Some(again);
                 pipeline.known_steps = self.known_steps;
                 metrics::rejoined();

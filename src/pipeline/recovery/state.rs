@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pipewright_stages::Stage;
+use serde::{Deserialize, Serialize};
 
 use super::snapshots::Snapshots;
 use crate::actor::OnStall;
@@ -29,12 +30,34 @@ pub(in crate::pipeline) struct RejoinState<S: Stage> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejoined {
-    /// The processes that were lost, as far as this one knows. Empty in one that takes the place of another.
+    /// The processes that were lost, as far as this one knows. Empty in one that takes the place of another,
+    /// and where a process has left by itself.
     pub lost: Vec<u32>,
     /// The step with which the run goes on, with the weights that the processes kept for each other in
     /// memory. `None`: they had none that are of one step. The pipeline has its initial weights then, and a
     /// checkpoint has to be loaded.
     pub step: Option<u64>,
+}
+
+/// What a process wants before a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Wish {
+    ToGoOn,
+    /// It was asked to end, and the others may go on.
+    ToLeave,
+    /// The run shall end.
+    TheEnd,
+}
+
+/// Who leaves a run that goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// The run ends for all, if any process was asked to end.
+    Nobody,
+    /// This process.
+    Process(u32),
+    /// This process was asked, but the others have too little memory for its ranks. So the run ends for all.
+    NoRoom(u32, String),
 }
 
 impl<S: Stage> RejoinState<S> {

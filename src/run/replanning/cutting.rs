@@ -99,7 +99,8 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Cuts the model as at launch again: snapshots have to be of the stages with which processes join.
-    pub(in crate::run) fn return_to_launched_cut(&mut self) -> Result<()> {
+    /// `why`: what has happened.
+    pub(in crate::run) fn return_to_launched_cut(&mut self, why: &str) -> Result<()> {
         let (Some(replan), Some(counts)) = (&self.replan, self.launched.clone()) else {
             return Ok(());
         };
@@ -107,7 +108,7 @@ impl<S: Stage> Session<'_, S> {
             self.wait()?;
             self.pipeline.recut_to(&counts)?;
             self.pipeline.keep_again();
-            self.forget_cut("since a process waits to take part");
+            self.forget_cut(why);
         }
         Ok(())
     }

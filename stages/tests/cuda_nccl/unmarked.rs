@@ -101,15 +101,20 @@ fn a_send_that_cannot_be_marked_fails_also_if_no_abort_ends() {
     if !fails_here(name, Some("never")) {
         return;
     }
-    let has_failed = AtomicBool::new(false);
+    let (turns, has_failed) = (Barrier::new(2), AtomicBool::new(false));
     members(|number, communicator| {
         let mut stage = stage(place(number, DType::F32));
         if number == 0 {
-            sends_unmarked(&mut stage, communicator, || ());
+            sends_unmarked(&mut stage, communicator, || {
+                turns.wait();
+            });
             return has_failed.store(true, Ordering::Release);
         }
         let connected = communicator.connect(&[], &[0], PATIENCE, always);
         connected.expect("connected");
+        // Its own calls are over when one of the sender has to fail.
+        turns.wait();
+        turns.wait();
         let since = Instant::now();
         while !has_failed.load(Ordering::Acquire) {
             if since.elapsed() > PATIENCE {

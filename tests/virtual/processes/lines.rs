@@ -3,8 +3,8 @@
 use std::io::{Error, ErrorKind, Result};
 
 use pipewright::error::ProcessLoss;
-use pipewright::fabric::World;
 use pipewright::fabric::line::{Aside, Feed, Line, Lines};
+use pipewright::fabric::{Gone, World};
 use pipewright::run::Interrupt;
 
 use super::hub::{Hub, shown};
@@ -39,7 +39,7 @@ impl Living {
             local: (0..processes).collect(),
             aside: Arc::new(Aside::new(processes)),
         };
-        let again = move |_: &[u32], _: &Interrupt| joins.hub.join(joins.process);
+        let again = move |_: Gone<'_>, _: &Interrupt| joins.hub.join(joins.process);
         World::by_lines(self.process as u32, lines, Duration::MAX).with_return(again, goes_on)
     }
 }

@@ -18,7 +18,7 @@ use super::key;
 use super::memory;
 use super::processes::{self, Role};
 use super::stalls::ShowsStalls;
-use crate::compose::{self, RanksHere, TrainingData};
+use crate::compose::{self, RanksHere, Room, TrainingData};
 use crate::config::Config;
 use crate::{Error, Result};
 use interruption::{INTERRUPTED, Interruption};
@@ -155,6 +155,11 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     }
     let dir = session.dir().clone();
     let outcome = session.train().map_err(Failure::failed)?;
+    let status = match outcome.ended {
+        Ended::Left => return Ok(ExitCode::from(INTERRUPTED)),
+        Ended::Interrupted => ExitCode::from(INTERRUPTED),
+        Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
+    };
     if role.leads() {
         print_end(args, &outcome, &dir)?;
     }
@@ -165,10 +170,7 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
             super::print(&format!("weights {hash}\n"))?;
         }
     }
-    Ok(match outcome.ended {
-        Ended::Interrupted => ExitCode::from(INTERRUPTED),
-        Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
-    })
+    Ok(status)
 }
 
 /// Waits beside a run.
@@ -249,6 +251,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     data.references.iter().filter(|_| role.leads()).for_each(|reference| show_reference(reference));
     let processes = world.as_ref().map_or(1, World::processes);
     let shows_stalls = ShowsStalls::new();
+    let room = Room::new(&config, &plan)?;
     let pipeline = compose::launch_with_listener(
         &config,
         &data,
@@ -256,15 +259,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         &plan.replicas,
         world,
         shows_stalls.listener(),
-        {
-            // As it is before anything is held: later this process holds what its ranks needed so far.
-            let (config, memory, limits) = (config.clone(), memory.clone(), compose::memory_limits(&config)?);
-            move |world| {
-                let sizes = [config.pipeline.replicas, memory.len() as u32, config.pipeline.shards];
-                let here = RanksHere::of(Some(world), sizes)?;
-                compose::check_memory(&config, &memory, &here, &limits)
-            }
-        },
+        move |crew, counts| room.check(crew, counts),
     )?;
     let forecast = plan.prediction.as_ref().map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();
@@ -293,7 +288,9 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
-    let here = RanksHere::of(world, [config.pipeline.replicas, ranks.len() as u32, config.pipeline.shards])?;
+    let crew = world.map(World::crew);
+    let here =
+        RanksHere::of(crew.as_ref(), [config.pipeline.replicas, ranks.len() as u32, config.pipeline.shards])?;
     compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 

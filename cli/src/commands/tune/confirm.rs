@@ -58,7 +58,7 @@ fn steps(found: &Found) -> Result<Vec<f64>> {
         &candidate.replicas,
         None,
         shows.listener(),
-        |_| Ok(()),
+        |_, _| Ok(()),
     )?;
     pipeline.step()?;
     let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));

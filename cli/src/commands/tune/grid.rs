@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::formats::{self, with_short_wires};
 use super::search::{CostsOf, Divided, Search};
 use super::variant::{
     ALONE, in_bf16, in_words, with_dtype, with_replicas, with_rows, with_setting, with_shards,
@@ -167,13 +168,15 @@ impl Grid {
             let devices = base.pipeline.devices.shared_by((replicas * ranks * shards) as usize);
             for mut config in with_replicas(config, replicas, self.search.is_limited(), &maps) {
                 config.pipeline.devices = devices.clone();
-                let before = self.found.len();
-                let limit = self.search.memory(&config, ranks)?;
-                self.add_all(&config, ranks, &measured, limit)?;
-                if self.found.len() == before && config.may_leave_state() {
-                    config.optimizer.state_on_host = true;
+                for mut config in with_short_wires(&config, &self.search, &measured, ranks)? {
+                    let before = self.found.len();
                     let limit = self.search.memory(&config, ranks)?;
                     self.add_all(&config, ranks, &measured, limit)?;
+                    if self.found.len() == before && config.may_leave_state() {
+                        config.optimizer.state_on_host = true;
+                        let limit = self.search.memory(&config, ranks)?;
+                        self.add_all(&config, ranks, &measured, limit)?;
+                    }
                 }
             }
         }
@@ -342,11 +345,24 @@ impl Grid {
     }
 }
 
+/// How much faster a setting with fewer bytes between hosts has to be than one with more.
+const WORTH: f64 = 1.05;
+
+/// The best setting. One with fewer bytes between hosts has to be worth it.
 fn best_of(mut found: Vec<&Found>) -> Option<&Found> {
     let was_run = found.iter().any(|found| found.measured.is_some());
     found.retain(|found| found.measured.is_some() == was_run);
-    let contenders: Vec<Contender<'_>> = found.iter().map(|found| found.contender()).collect();
-    best(&contenders).map(|place| found[place])
+    let mut chosen: Option<&Found> = None;
+    for short in formats::all(found.iter().map(|found| &found.config)) {
+        let of = found.iter().filter(|found| formats::of(&found.config) == short).copied();
+        let of: Vec<&Found> = of.collect();
+        let contenders: Vec<Contender<'_>> = of.iter().map(|found| found.contender()).collect();
+        let best = best(&contenders).map(|place| of[place]);
+        let is_worth_it =
+            |best: &&Found| chosen.is_none_or(|chosen| best.seconds() * WORTH <= chosen.seconds());
+        chosen = best.filter(is_worth_it).or(chosen);
+    }
+    chosen
 }
 
 impl Found {

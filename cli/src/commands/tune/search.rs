@@ -26,6 +26,8 @@ pub(super) struct Search {
     pub(super) links: Links,
     /// The number types.
     pub(super) dtypes: Vec<DType>,
+    /// Whether what goes between hosts is also tried in fewer bytes.
+    pub(super) shortens: bool,
     /// Whether the devices have more memory together than this machine.
     pub(super) is_beyond: bool,
     /// How many cores this machine has.

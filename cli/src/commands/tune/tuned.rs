@@ -13,7 +13,7 @@ use crate::{Error, Result};
 use pipewright::mesh::Map;
 use pipewright::plan::AUTO;
 use pipewright::stages::optimizer::StateFormat;
-use pipewright::stages::{DType, Device};
+use pipewright::stages::{DType, Device, WireFormat};
 
 /// The keys of `[pipeline]` that are chosen. They are written if the given config does not have them.
 const FOUND: [&str; 8] =
@@ -82,6 +82,12 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     }
     if found.pipeline.dtype != DType::default() {
         chosen.push("dtype");
+    }
+    if found.pipeline.wires != WireFormat::default() {
+        chosen.push("wires");
+    }
+    if found.pipeline.sums != DType::default() {
+        chosen.push("sums");
     }
     if found.pipeline.devices.has_gpu() {
         chosen.push("devices");

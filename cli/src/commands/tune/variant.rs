@@ -1,5 +1,6 @@
 //! The configs that are compared: the given one with other settings.
 
+use super::formats;
 use crate::config::{Balanced, Config, Partition, RecomputeBy, SyncKind};
 use pipewright::mesh::Map;
 use pipewright::plan::{Candidate, ModelCosts, Setting};
@@ -138,6 +139,7 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
         text += ", state on the host";
     }
     text += in_bf16(config);
+    text += &formats::in_words(config);
     if config.pipeline.shards > 1 {
         text += &format!(", shards {}", config.pipeline.shards);
     }

@@ -166,7 +166,7 @@ fn pipeline(config: &Config) -> Result<()> {
     config.check_shards()?;
     staleness(config)?;
     replan(config)?;
-    short::check(config)?;
+    config.check_short()?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };

@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a spare may take until it comes in the place of a process without which the run goes on.
 const PREPARES: Duration = Duration::from_secs(600);
 
+/// How long process 0 may be busy before it knows of a loss that its machine has noticed.
+const LOSS: Duration = Duration::from_secs(60);
+
 /// The processes that are told of differences.
 const SPARE: &str = "this spare";
 
@@ -44,8 +47,8 @@ pub(super) struct Waiting {
     /// The number that the run had when it began.
     pub(super) run: Option<[u8; 32]>,
     spares: Vec<Spare>,
-    /// Those that have come too early.
-    early: Vec<Arrival>,
+    /// Those that have come too early, and when.
+    early: Vec<(Arrival, Instant)>,
     /// The processes without which the run goes on.
     pub(super) absent: BTreeSet<u32>,
     /// When a spare was asked to take the place of one of them.
@@ -108,7 +111,7 @@ impl Waiting {
                 }
                 let known = send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE);
                 if known.is_ok() {
-                    self.early.push(arrival);
+                    self.early.push((arrival, Instant::now()));
                 }
             }
             // Its connection is closed.
@@ -119,7 +122,7 @@ impl Waiting {
     /// Whether somebody waits who can take the place of a process without which the run goes on.
     fn has_newcomers(&mut self) -> bool {
         self.forget_gone();
-        self.early.iter().any(|early| self.absent.contains(&early.process))
+        self.early.iter().any(|(early, _)| self.absent.contains(&early.process))
     }
 
     /// Asks spares to take the places of processes without which the run goes on. They prepare, and come.
@@ -127,28 +130,56 @@ impl Waiting {
         let now = Instant::now();
         for process in self.absent.clone() {
             let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + PREPARES);
-            if is_asked || self.early.iter().any(|early| early.process == process) {
+            if is_asked || self.early.iter().any(|(early, _)| early.process == process) {
                 continue;
             }
-            let take = Message::Take { process, processes: self.processes };
-            while let Some(spare) = self.take_last() {
-                if !spare.has_gone() && send(&spare, &take, now + PATIENCE).is_ok() {
-                    self.asked.insert(process, now);
-                    break;
-                }
+            if self.call(process) {
+                self.asked.insert(process, now);
             }
         }
+    }
+
+    /// Asks a spare to take the place of this process. Returns whether there is one.
+    pub(super) fn call(&mut self, process: u32) -> bool {
+        let take = Message::Take { process, processes: self.processes };
+        while let Some(spare) = self.take_last() {
+            if !spare.has_gone() && send(&spare, &take, Instant::now() + PATIENCE).is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Those that have come too early and still wait.
     pub(super) fn take_early(&mut self) -> Vec<Arrival> {
         self.forget_gone();
-        std::mem::take(&mut self.early)
+        self.early.drain(..).map(|(early, _)| early).collect()
     }
 
     /// A process that has given up must not stand in the way of the next one of its number.
     fn forget_gone(&mut self) {
-        self.early.retain(|early| !early.channel.has_gone());
+        self.early.retain(|(early, _)| !early.channel.has_gone());
+    }
+
+    /// Refuses those that wait for the place of a process that is still there: by now its loss would be
+    /// known.
+    fn refuse_doubles(&mut self, now: Instant) {
+        let patience = self.silence + LOSS;
+        let waits = |(early, came): &mut (Arrival, Instant)| {
+            // One that was in the run has noticed a loss before process 0 has.
+            let is_new = early.hello.as_ref().is_none_or(|hello| hello.was_in.is_none());
+            is_new && !self.absent.contains(&early.process) && now > *came + patience
+        };
+        for (double, _) in self.early.extract_if(.., waits) {
+            let cause = format!(
+                "process {process} of this run is there, and this second one has waited {} s for its place: \
+                 give it another RANK, or start a spare (--spare), which waits until any process is lost",
+                patience.as_secs(),
+                process = double.process,
+            );
+            // If it has gone, it need not know.
+            let _ = send(&double.channel, &Message::Refused(cause), Instant::now() + PATIENCE);
+        }
     }
 
     /// A spare that could not take any place is told so now, and not when a process is lost.
@@ -186,7 +217,7 @@ impl Waiting {
     }
 
     /// A spare that shall take a place. The heir is the last of them.
-    pub(super) fn take_last(&mut self) -> Option<Arc<Channel>> {
+    fn take_last(&mut self) -> Option<Arc<Channel>> {
         let place =
             self.spares.iter().rposition(|spare| !spare.is_heir).or(self.spares.len().checked_sub(1))?;
         Some(self.spares.remove(place).channel)
@@ -198,7 +229,7 @@ impl Waiting {
             // If it has gone, it need not know.
             let _ = send(&spare.channel, &Message::Over, Instant::now() + PATIENCE);
         }
-        for early in self.early.drain(..) {
+        for (early, _) in self.early.drain(..) {
             let over = "the run has ended before it took this process in".to_owned();
             let _ = send(&early.channel, &Message::Refused(over), Instant::now() + PATIENCE);
         }
@@ -220,6 +251,7 @@ impl Door {
                 }
                 waiting.name_heir();
                 waiting.call_spares();
+                waiting.refuse_doubles(Instant::now());
                 tells.store(waiting.has_newcomers(), Ordering::Relaxed);
             }
             waiting
@@ -259,35 +291,61 @@ impl Drop for Door {
 mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
+    use super::{LOSS, Waiting};
     use crate::fabric::processes::Alike;
     use crate::fabric::sockets::bootstrap::acceptor::{Acceptor, Arrival};
-    use crate::fabric::sockets::bootstrap::admission::Waiting;
+    use crate::fabric::sockets::bootstrap::message::{Message, receive};
+    use crate::fabric::sockets::channel::Channel;
     use crate::fabric::sockets::handshake::{Gate, Key, Purpose};
+
+    const SILENCE: Duration = Duration::from_secs(9);
+
+    /// A process that comes with this number, and what process 0 sees of it.
+    fn comes(process: u32) -> (Channel, Arrival) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let outside = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().expect("it has come");
+        let channel = Arc::new(stream.into());
+        let purpose = Purpose::Join;
+        (outside.into(), Arrival { channel, process, purpose, tls: false, hello: None, spare: None })
+    }
+
+    /// A run of three processes.
+    fn door() -> Waiting {
+        let gate = Gate { process: 0, tls: false, key: Key::new(None), run: None };
+        let door = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = door.local_addr().expect("bound");
+        let acceptor = Acceptor::new(door, gate).expect("it listens");
+        Waiting::at(at, acceptor, Alike::here("the same"), (3, SILENCE))
+    }
+
+    #[test]
+    fn a_second_process_of_a_number_that_is_there_is_told() {
+        let mut waiting = door();
+        waiting.absent.insert(2);
+        let [(double, one), (_missed, another)] = [comes(1), comes(2)];
+        waiting.take(one);
+        waiting.take(another);
+        let came = Instant::now();
+        let said = || receive(&double, came + SILENCE);
+        assert!(matches!(said(), Ok(Message::Known)));
+        waiting.refuse_doubles(came);
+        assert_eq!(waiting.early.len(), 2, "a loss may be noticed later");
+        waiting.refuse_doubles(came + SILENCE + LOSS + Duration::from_secs(1));
+        match said() {
+            Ok(Message::Refused(why)) => assert!(why.starts_with("process 1 of this run is there"), "{why}"),
+            said => panic!("{said:?}"),
+        }
+        let left: Vec<_> = waiting.take_early().iter().map(|early| early.process).collect();
+        assert_eq!(left, [2]);
+    }
 
     #[test]
     fn one_that_has_given_up_is_in_nobodys_way() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let at = listener.local_addr().expect("bound");
-        let comes = || {
-            let outside = TcpStream::connect(at).expect("it listens");
-            let (stream, _) = listener.accept().expect("it has come");
-            let arrival = Arrival {
-                channel: Arc::new(stream.into()),
-                process: 1,
-                purpose: Purpose::Join,
-                tls: false,
-                hello: None,
-                spare: None,
-            };
-            (outside, arrival)
-        };
-        let gate = Gate { process: 0, tls: false, key: Key::new(None), run: None };
-        let door = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let acceptor = Acceptor::new(door, gate).expect("it listens");
-        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"), (2, Duration::from_secs(9)));
-        let [(first, one), (_second, another)] = [comes(), comes()];
+        let mut waiting = door();
+        let [(first, one), (_second, another)] = [comes(1), comes(1)];
         waiting.take(one);
         drop(first);
         waiting.take(another);

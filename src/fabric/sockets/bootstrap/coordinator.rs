@@ -42,17 +42,18 @@ struct Gathering<'a> {
     deadline: Instant,
 }
 
-/// The connections to all others, where each process listens, and who waits at the door for a loss. `lost`
-/// and `waiting`: if the run goes on after a loss.
+/// The connections to all others, where each process listens, and who waits at the door for a loss. If the
+/// run goes on: the processes that were `lost`, those that are `absent`, and who is `waiting`.
 pub(super) fn gather(
     membership: &Membership,
     (gate, interrupt): (Gate, Interrupt),
     hello: impl Fn(SocketAddr) -> Hello,
-    (lost, waiting): (&[u32], Option<Waiting>),
+    (lost, absent, waiting): (&[u32], &[u32], Option<Waiting>),
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>, Waiting)> {
     let mut waiting = waiting.map_or_else(|| listen(membership, gate, &hello), Ok)?;
     waiting.acceptor.wake(interrupt);
+    waiting.absent.extend(absent);
     let mut gathering = Gathering {
         membership,
         own: hello(waiting.at),
@@ -185,20 +186,16 @@ impl Gathering<'_> {
     /// Asks spares to take the places of processes that were lost. One that does not come has gone itself, so
     /// the next one is asked.
     fn call_spares(&mut self) {
-        let (now, processes) = (Instant::now(), self.membership.processes);
+        let now = Instant::now();
         let late = self.goes_on() && now > self.since + LATE;
-        for process in 1..processes {
+        for process in 1..self.membership.processes {
             let is_lost = self.lost.contains(&process) || late;
             let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + LATE);
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
             }
-            while let Some(spare) = self.waiting.take_last() {
-                let take = Message::Take { process, processes };
-                if !spare.has_gone() && send(&spare, &take, now + GRACE).is_ok() {
-                    self.asked.insert(process, now);
-                    break;
-                }
+            if self.waiting.call(process) {
+                self.asked.insert(process, now);
             }
         }
     }

@@ -55,7 +55,8 @@ pub struct Membership {
     /// [`Pipeline::rejoin`](crate::Pipeline::rejoin). All processes say the same.
     pub replaces: bool,
     /// The fewest processes with which the run goes on when some were lost, and no others take their places
-    /// before the deadline. `processes`: it needs all. Process 0 is always needed.
+    /// before the deadline, or when some are asked to end by SIGTERM. `processes`: it needs all. Process 0 is
+    /// always needed.
     pub fewest: u32,
 }
 
@@ -137,7 +138,7 @@ pub(super) fn join(
             let waiting = back.and_then(|back| back.door?.close());
             let heeds = (gate, interrupt.clone());
             let (known, pairs, waiting) =
-                coordinator::gather(membership, heeds, hello, (lost, waiting), deadline)?;
+                coordinator::gather(membership, heeds, hello, (lost, &absent, waiting), deadline)?;
             let door = membership.replaces.then(|| Door::open(waiting)).transpose();
             let door = door.map_err(|source| FabricError::cannot_listen(&membership.address, source))?;
             (known, pairs, door)

@@ -418,12 +418,13 @@ impl Drop for Block {
             unsafe { driver::free_in_order(self.at, stream) }.ok()
         });
         if in_order.is_none() {
-            // Freeing waits for this device only. If the wait fails, the other device has failed.
-            for event in copied {
-                let _ = event.synchronize();
+            // Freeing waits for this device only. A wait may fail because of earlier work. If it fails again,
+            // the other device has failed: the memory stays allocated, since that one may still read it.
+            let wait = |event: &Arc<Event>| event.synchronize().or_else(|_| event.synchronize());
+            if copied.iter().try_for_each(wait).is_ok() {
+                // SAFETY: as above.
+                unsafe { driver::free(self.at, self.device) };
             }
-            // SAFETY: as above.
-            unsafe { driver::free(self.at, self.device) };
         }
     }
 }
