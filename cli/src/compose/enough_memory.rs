@@ -91,8 +91,8 @@ impl Room {
         Ok(Self { config: config.clone(), plan: plan.clone(), limits: memory_limits(config)? })
     }
 
-    /// Refuses the ranks that this process has among the `crew`, with these numbers of layers or those of the
-    /// plan, if they do not fit.
+    /// Refuses the ranks that this process has among the `crew`, if they do not fit. `counts`: the numbers of
+    /// layers, if they are not the planned ones.
     ///
     /// # Errors
     /// As for [`memory`], [`check_memory`] and [`RanksHere::of`].
