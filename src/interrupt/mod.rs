@@ -5,7 +5,7 @@ mod questions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::error::RunError;
@@ -21,8 +21,8 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     wishes: Arc<Wishes>,
-    /// Whether it hears only of a request to end at once.
-    is_patient: bool,
+    /// Until then it hears only of a request to end at once.
+    patient_until: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -55,13 +55,16 @@ impl Interrupt {
 
     /// Whether the run was asked to end.
     pub fn is_requested(&self) -> bool {
-        let asked = if self.is_patient { &self.wishes.now } else { &self.wishes.after_step };
-        asked.load(Ordering::SeqCst)
+        match self.patient_until.is_some_and(|until| Instant::now() < until) {
+            true => self.is_urgent(),
+            false => self.wishes.after_step.load(Ordering::SeqCst),
+        }
     }
 
-    /// The same, for what has to be whole before the run ends: it hears only of a request to end at once.
-    pub(crate) fn patient(&self) -> Self {
-        Self { wishes: Arc::clone(&self.wishes), is_patient: true }
+    /// The same, for what has to be whole before the run ends: for this time it hears only of a request to
+    /// end at once.
+    pub(crate) fn patient(&self, time: Duration) -> Self {
+        Self { wishes: Arc::clone(&self.wishes), patient_until: Instant::now().checked_add(time) }
     }
 
     /// Whether the run was asked to end at once.

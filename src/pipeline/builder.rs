@@ -298,8 +298,8 @@ impl<S: Stage> PipelineBuilder<S> {
 
     /// How to find out whether the ranks of this process fit into its memory. It is asked before the run goes
     /// on with fewer processes ([`Membership::fewest`](crate::fabric::Membership::fewest)), and before a new
-    /// cut. It is given the processes, if there are several, and the numbers of layers of a new cut. An error
-    /// refuses that. Default: they fit.
+    /// cut. It is given the processes, if the run began with several, and the numbers of layers of a new cut.
+    /// An error refuses that. Default: they fit.
     #[must_use]
     pub fn fits(
         mut self,

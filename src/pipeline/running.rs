@@ -40,7 +40,7 @@ pub struct Pipeline<S: Stage> {
     pub(super) stages: Vec<SharedBuilder<S>>,
     /// Makes the stages of another cut.
     pub(super) cutter: Option<Cutter<S>>,
-    /// The processes, if there are several.
+    /// The processes, if the run began with several.
     pub(super) crew: Option<Crew>,
     /// Looks whether its ranks fit into memory.
     pub(super) fits: Option<Fits>,

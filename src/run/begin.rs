@@ -20,7 +20,7 @@ use super::session::Session;
 use super::settings::Run;
 use super::stalls::Stalls;
 use super::validation::{BestSoFar, Validation};
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::{self, Checkpoint, Key};
 use crate::data::Reference;
 use crate::error::{CheckpointError, RunError, StoreError};
 use crate::pipeline::{Pipeline, ReferenceFound};
@@ -377,6 +377,7 @@ impl Run {
                 "where checkpoints are copied to",
                 self.copy_to.as_ref().map_or_else(none, |to| to.url().to_owned()),
             ),
+            ("the key of checkpoints (checkpoint.key_file, PIPEWRIGHT_KEY)", Key::mark_in_use()),
             ("the micro-batches of a validation", validation.map_or_else(none, Validation::sizes)),
             ("the steps between validations", number(validation.map(|validation| validation.every))),
             ("the data of the validation", data.unwrap_or("none").to_owned()),

@@ -151,7 +151,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// The last validation, if it was after the last step.
     pub validation: Option<Evaluation>,
-    /// The last checkpoint. A process that has left saves none.
+    /// The last checkpoint. A process that has left saves none, so there need not be one.
     pub checkpoint: PathBuf,
     /// The checkpoint with the lowest validation loss, if there was a validation.
     pub best: Option<Best>,
@@ -340,7 +340,7 @@ pub struct Return {
     pub repeats: u64,
     /// Where the weights come from.
     pub from: GoesOnFrom,
-    /// The seconds since the loss was noticed.
+    /// The seconds since the loss was noticed, or since they began to join again.
     pub seconds: f64,
     /// How many processes there are, and how many there were when the run began.
     pub processes: [u32; 2],

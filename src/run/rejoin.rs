@@ -46,6 +46,7 @@ impl<S: Stage> Session<'_, S> {
     ///
     /// [`Pipeline::rejoin`]: crate::Pipeline::rejoin
     pub(super) fn rejoin(&mut self, mut failure: Error) -> Result<()> {
+        self.pipeline.heed(self.interrupt.clone());
         let (step, since) = (self.done(), Instant::now());
         loop {
             let why = failure.to_string();
@@ -110,8 +111,10 @@ impl<S: Stage> Session<'_, S> {
         self.regroup(Some(process)).map(|()| None)
     }
 
-    /// The checkpoint that is on its way is whole, and the cut is the one with which processes join.
+    /// The checkpoint that is on its way is whole, and the cut is the one with which processes join. From now
+    /// on, until all have joined again, a request to end waits.
     fn settle_before_regrouping(&mut self, why: &str) -> Result<()> {
+        self.pipeline.heed(self.interrupt.patient(self.pipeline.waits()));
         self.wait()?;
         self.return_to_launched_cut(why)
     }
@@ -129,10 +132,13 @@ impl<S: Stage> Session<'_, S> {
             self.note(&format!("goes on without the process that waited: {failure}"));
             joined = self.pipeline.rejoin().and_then(|_| self.go_on());
         }
-        // One that fails each time must not take all the time.
-        self.rejoining.heed_newcomers_after(PAUSES * since.elapsed());
+        if left.is_none() {
+            // One that fails each time must not take all the time.
+            self.rejoining.heed_newcomers_after(PAUSES * since.elapsed());
+        }
         match joined {
             Ok(from) => {
+                self.pipeline.heed(self.interrupt.clone());
                 self.tell_return(step, from, since);
                 Ok(())
             }

@@ -1,6 +1,6 @@
 //! What a run has written, and reads to go on: checkpoints and `run.json`.
 
-use pipewright::checkpoint::{Checkpoint, Stored, copy_to};
+use pipewright::checkpoint::{Checkpoint, Key, Stored, copy_to};
 use pipewright::checksum::Checksum;
 use pipewright::run::{Resume, Run, RunDir};
 use pipewright::store::Store;
@@ -12,20 +12,33 @@ use crate::common::*;
 /// read.
 const OLD: &str = r#"{"format": 1, "step": 2, "config": ""}"#;
 
+/// What an encrypted checkpoint is written and read with.
+const KEY: &str = "7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f";
+
+/// Does something with a key in use, or with none. The whole process has one key.
+fn keyed<T>(has_key: bool, act: impl FnOnce() -> T) -> T {
+    static IN_USE: Mutex<()> = Mutex::new(());
+    let _in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+    Key::set(has_key.then(|| Key::parse("the test", KEY).expect("a key")));
+    let done = act();
+    Key::set(None);
+    done
+}
+
 /// A run directory with a checkpoint after two steps.
-fn saved() -> (TempDir, PathBuf) {
+fn saved(has_key: bool) -> (TempDir, PathBuf) {
     let folder = TempDir::new().expect("a folder");
     let place = RunDir::at(folder.path()).checkpoint(2);
     fs::create_dir_all(place.parent().expect("a folder")).expect("made");
     let recipe = recipe(1, false, 2);
     let mut pipeline = recipe.pipeline(2, "1f1b");
     train(&mut pipeline, 2);
-    pipeline.save(&place).expect("it is saved");
+    keyed(has_key, || pipeline.save(&place)).expect("it is saved");
     (folder, place)
 }
 
 fn checkpoints(name: &'static str, file: &str, description: Option<&str>) {
-    let (_folder, place) = saved();
+    let (_folder, place) = saved(false);
     if let Some(description) = description {
         write(&place.join("state.json"), description.as_bytes());
     }
@@ -63,10 +76,40 @@ fn checkpoint_optimizers() {
     checkpoints("checkpoint_optimizers", "optimizer.safetensors", Some(OLD));
 }
 
+/// What is not as it was written is refused, whatever else is right.
+fn encrypted(name: &'static str, file: &str) {
+    let (_folder, place) = saved(true);
+    let path = place.join(file);
+    let whole = contents(&path);
+    let recipe = recipe(1, false, 2);
+    let mut pipeline = recipe.pipeline(1, "gpipe");
+    Target { name, seeds: vec![whole.clone()], words: "", inputs: 300, bytes: 64 * MIB, blocks: 1_000_000 }
+        .fuzz(|input| {
+            write(&path, input);
+            let loaded = keyed(true, || {
+                let verified = told(Checkpoint::open(&place).and_then(|checkpoint| checkpoint.verify()));
+                let loaded = told(pipeline.load(&place));
+                verified.map(|_| ()).and(loaded)
+            });
+            assert_eq!(loaded.is_ok(), input == whole, "{loaded:?}");
+            loaded
+        });
+}
+
+#[test]
+fn encrypted_descriptions() {
+    encrypted("encrypted_descriptions", "state.json");
+}
+
+#[test]
+fn encrypted_models() {
+    encrypted("encrypted_models", "model.safetensors");
+}
+
 /// The manifest of a copy, with a checksum that is right: so what is behind it is read.
 #[test]
 fn checkpoint_manifests() {
-    let (folder, place) = saved();
+    let (folder, place) = saved(false);
     let copies = folder.path().join("copies");
     let store = Store::open(copies.to_str().expect("it is text")).expect("a folder is a store");
     copy_to(&place, &store).expect("copied");
@@ -93,7 +136,7 @@ fn checkpoint_manifests() {
 
 #[test]
 fn run_marks() {
-    let (folder, _) = saved();
+    let (folder, _) = saved(false);
     let path = folder.path().join("run.json");
     let mark = r#"{
   "format": 1,

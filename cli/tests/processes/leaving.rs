@@ -95,6 +95,35 @@ fn one_that_waits_at_the_door_takes_the_place_at_once() {
 }
 
 #[test]
+fn one_that_waits_at_the_door_and_is_asked_to_end_disturbs_nobody() {
+    let mut run = leaving(3, &["pipeline.stages=3", "launch.deadline=3", MANY]);
+    run.await_step(8);
+    let double = Started::new(run.place.member(1, 3, &run.address, &run.args()));
+    std::thread::sleep(Duration::from_millis(500));
+    double.signal("-TERM");
+    double.end().failed(130);
+    run.ask(2);
+    has(&run.await_return(), &["2 of 3 processes are there after"]);
+    run.has_left(2);
+    run.running.truncate(2);
+    run.ends_as_if_nothing_had_happened();
+}
+
+#[test]
+fn a_double_does_not_take_the_place_of_a_process_that_is_there() {
+    let mut run = leaving(3, &["pipeline.stages=3", MANY]);
+    run.await_step(8);
+    let double = Started::new(run.place.member(1, 3, &run.address, &run.args()));
+    std::thread::sleep(Duration::from_millis(500));
+    run.ask(2);
+    has(&run.await_return(), &["2 of 3 processes are there after"]);
+    run.has_left(2);
+    run.running.truncate(2);
+    run.ends_as_if_nothing_had_happened();
+    has(&double.end().failed(2), &["the run has ended before it took this process in"]);
+}
+
+#[test]
 fn a_spare_takes_the_place_of_a_process_that_has_left() {
     let mut run = leaving(3, &["pipeline.stages=3", LONGER]);
     let spare = run.spare();

@@ -46,6 +46,24 @@ fn numbers_of_processes_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn processes_with_other_keys_of_checkpoints_are_refused() {
+    let (place, address) = (Place::new(), worlds::free_address());
+    let [first, second] = ["7f", "80"].map(|pair| pair.repeat(32));
+    for other in [Some(second), None] {
+        let started = [Some(&first), other.as_ref()].into_iter().enumerate().map(|(rank, key)| {
+            let mut command = place.member(rank as u32, 2, &address, &[]);
+            command.envs(key.map(|key| ("PIPEWRIGHT_KEY", key)));
+            Started::new(command)
+        });
+        for ended in end_all(started.collect()) {
+            let said = ended.failed(2);
+            has(&said, &["process 1 differs from process 0 in the key of checkpoints (checkpoint.key_file"]);
+            assert!(!said.contains("7f7f") && !said.contains("8080"), "no key is shown: {said}");
+        }
+    }
+}
+
+#[test]
 fn processes_that_cannot_share_the_ranks_are_refused() {
     let place = Place::new();
     for process in place.several(2, &["--set", "pipeline.stages=3"]) {

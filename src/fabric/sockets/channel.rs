@@ -118,11 +118,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Whether the other end, which has nothing to say, has closed the connection.
+    /// Whether the other end, which has nothing to say, has closed the connection. If it says something, then
+    /// that it goes.
     pub(super) fn has_gone(&self) -> bool {
         let waits = self.set_timeouts(Instant::now() + Duration::from_millis(1));
         match waits.and_then(|()| self.socket.peek(&mut [MaybeUninit::uninit()])) {
-            Ok(read) => read == 0,
+            Ok(_) => true,
             Err(error) => {
                 !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
             }

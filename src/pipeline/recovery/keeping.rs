@@ -79,9 +79,7 @@ impl<S: Stage> Pipeline<S> {
     /// snapshot of the process before it.
     pub(super) fn hand_over(&mut self) -> Result<()> {
         let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
-        self.ranks.heed(again.interrupt.patient());
         let handed = self.keep_and_wait(&mut again.snapshots);
-        self.ranks.heed(again.interrupt.clone());
         self.again = Some(again);
         self.note(handed)
     }

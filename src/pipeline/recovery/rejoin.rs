@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use pipewright_stages::Stage;
+use pipewright_stages::{Device, Stage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -11,7 +11,6 @@ use super::keeping::TakenBack;
 use super::state::{Leaving, RejoinState, Rejoined, Wish};
 use crate::error::{Error, RestartError, Result};
 use crate::fabric::{Gone, World};
-use crate::interrupt::Interrupt;
 use crate::pipeline::launch::launch;
 use crate::pipeline::metrics;
 use crate::pipeline::running::Pipeline;
@@ -40,8 +39,7 @@ impl<S: Stage> RejoinState<S> {
     fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
         // The others of a run that goes on count how often processes are lost.
         let goes_on = world.goes_on();
-        let interrupt = self.interrupt.clone();
-        let mut launched = self.launch_in(world, Vec::new(), &interrupt);
+        let mut launched = self.launch_in(world, Vec::new());
         let mut left = self.spec.restarts.most;
         while (goes_on || left > 0)
             && let Err(error) = &launched
@@ -49,8 +47,8 @@ impl<S: Stage> RejoinState<S> {
         {
             left = left.saturating_sub(1);
             let lost = vec![lost];
-            launched = (self.join)(Gone::lost(&lost), &interrupt)
-                .and_then(|world| self.launch_in(world, lost, &interrupt));
+            launched =
+                (self.join)(Gone::lost(&lost), &self.interrupt).and_then(|world| self.launch_in(world, lost));
         }
         launched.map(|mut pipeline| {
             pipeline.again = Some(self);
@@ -59,7 +57,7 @@ impl<S: Stage> RejoinState<S> {
     }
 
     /// Launches the pipeline, and takes back what is kept of its ranks if the run had begun before.
-    fn launch_in(&mut self, mut world: World, lost: Vec<u32>, interrupt: &Interrupt) -> Result<Pipeline<S>> {
+    fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
         let goes_on = world.goes_on();
         self.join = world.again().ok_or_else(RestartError::cannot_rejoin)?;
         self.size = world.size();
@@ -71,7 +69,7 @@ impl<S: Stage> RejoinState<S> {
         }
         world.keep(self.snapshots.kept());
         let mut pipeline = launch(&self.spec, Some(world))?;
-        pipeline.ranks.heed(interrupt.clone());
+        pipeline.ranks.heed(self.interrupt.clone());
         self.snapshots.allow(pipeline.most_kept());
         self.snapshots.paused = false;
         if goes_on {
@@ -150,8 +148,7 @@ impl<S: Stage> Pipeline<S> {
             self.ranks.leave(*first);
             self.loaders.clear();
         }
-        let interrupt = again.interrupt.clone();
-        self.join_again(again, Gone::lost(&lost), &interrupt)
+        self.join_again(again, Gone::lost(&lost))
     }
 
     /// Whether the run has fewer processes than at its beginning.
@@ -197,6 +194,11 @@ impl<S: Stage> Pipeline<S> {
         let Some(leaver) = leaver.map(|process| process as u32) else {
             return Ok(Leaving::Nobody);
         };
+        let mesh = self.ranks.mesh();
+        if all > 2 && mesh.world().any(|rank| mesh.place(rank).device != Device::Cpu) {
+            let why = "NCCL connects one rank of a process for each GPU, and some would have more";
+            return Ok(Leaving::NoRoom(leaver, why.to_owned()));
+        }
         let crew = self.crew.as_ref().filter(|crew| crew.process != leaver);
         let fits = match (&self.fits, crew) {
             (Some(fits), Some(crew)) => fits(Some(&crew.without(leaver)), None),
@@ -227,23 +229,15 @@ impl<S: Stage> Pipeline<S> {
         self.ranks.leave(left.unwrap_or((self.process() + 1) % self.processes()));
         self.loaders.clear();
         let left = Vec::from_iter(left);
-        let interrupt = again.interrupt.patient();
-        self.join_again(again, Gone::left(&left), &interrupt)
+        self.join_again(again, Gone::left(&left))
     }
 
-    fn join_again(
-        &mut self,
-        mut again: Box<RejoinState<S>>,
-        gone: Gone<'_>,
-        interrupt: &Interrupt,
-    ) -> Result<Rejoined> {
+    fn join_again(&mut self, mut again: Box<RejoinState<S>>, gone: Gone<'_>) -> Result<Rejoined> {
         let lost = if gone.have_left { Vec::new() } else { gone.processes.to_vec() };
-        let launched =
-            (again.join)(gone, interrupt).and_then(|world| again.launch_in(world, lost, interrupt));
+        let launched = (again.join)(gone, &again.interrupt).and_then(|world| again.launch_in(world, lost));
         match launched {
             Ok(mut pipeline) => {
                 again.lost = None;
-                pipeline.ranks.heed(again.interrupt.clone());
                 pipeline.again = Some(again);
                 pipeline.known_steps = self.known_steps;
                 metrics::rejoined();

@@ -12,9 +12,8 @@ use pipewright::run::Interrupt;
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// What a signal does. Once the run has begun, its step is finished and saved, or this process leaves it.
-/// Before, there is nothing to
-/// save: the process ends at once, and the others see that by its connections. Until it has connections, it
-/// goes on to tell them.
+/// Before, there is nothing to save: the process ends at once, and the others see that by its connections.
+/// Until it has connections, it goes on to tell them.
 #[derive(Debug)]
 pub(super) struct Interruption {
     interrupt: Interrupt,

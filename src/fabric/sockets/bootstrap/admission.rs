@@ -52,7 +52,7 @@ pub(super) struct Waiting {
     /// The processes without which the run goes on.
     pub(super) absent: BTreeSet<u32>,
     /// When a spare was asked to take the place of one of them.
-    asked: BTreeMap<u32, Instant>,
+    pub(super) asked: BTreeMap<u32, Instant>,
 }
 
 /// A process that waits to take a place.
@@ -111,7 +111,7 @@ impl Waiting {
                 }
                 let known = send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE);
                 if known.is_ok() {
-                    self.early.push((arrival, Instant::now()));
+                    self.keep(arrival);
                 }
             }
             // Its connection is closed.
@@ -148,6 +148,11 @@ impl Waiting {
             }
         }
         false
+    }
+
+    /// Lets one wait that has come too early.
+    pub(super) fn keep(&mut self, arrival: Arrival) {
+        self.early.push((arrival, Instant::now()));
     }
 
     /// Those that have come too early and still wait.

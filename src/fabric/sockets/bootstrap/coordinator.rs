@@ -138,11 +138,19 @@ impl Gathering<'_> {
 
     /// Waits until all other processes have connected.
     fn admit_all(&mut self) -> Result<()> {
-        for arrival in self.waiting.take_early() {
+        let early = self.waiting.take_early();
+        let (early, mut doubles): (Vec<Arrival>, Vec<Arrival>) =
+            early.into_iter().partition(|early| self.may_come(early));
+        for arrival in early {
             self.admit(arrival)?;
         }
         while self.missing().next().is_some() {
             self.call_spares();
+            if Instant::now() > self.since + LATE {
+                for arrival in doubles.drain(..) {
+                    self.admit(arrival)?;
+                }
+            }
             let moment = self.deadline.min(Instant::now() + MOMENT);
             match self.waiting.acceptor.next(moment) {
                 Some(Event::Came(arrival)) if arrival.purpose == Purpose::Join => self.admit(arrival)?,
@@ -153,7 +161,9 @@ impl Gathering<'_> {
                         self.unproven.insert(process);
                     }
                 }
-                Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
+                Some(Event::Said(process, Ok(Message::Interrupted))) if !self.is_newcomer(process) => {
+                    return Err(interrupted(process));
+                }
                 Some(Event::Interrupted) => return Err(interrupted(0)),
                 Some(Event::Said(process, _)) if self.membership.replaces => {
                     self.lost.insert(process);
@@ -168,7 +178,21 @@ impl Gathering<'_> {
                 None => return Err(self.too_late().into()),
             }
         }
+        doubles.drain(..).for_each(|double| self.waiting.keep(double));
         Ok(())
+    }
+
+    /// Whether one that came early has a place for certain. A process of its number may still be there.
+    fn may_come(&self, early: &Arrival) -> bool {
+        let is_new = early.hello.as_ref().is_none_or(|hello| hello.was_in.is_none());
+        let is_free = self.lost.contains(&early.process) || self.waiting.absent.contains(&early.process);
+        is_free || !is_new || !self.goes_on()
+    }
+
+    /// Whether this process has come to a run that goes on, and was not in it. The run need not end with it.
+    fn is_newcomer(&self, process: u32) -> bool {
+        let member = self.members.get(process as usize).and_then(Option::as_ref);
+        self.goes_on() && member.is_some_and(|(_, hello)| hello.was_in.is_none())
     }
 
     /// The processes that have not come, except for those without which the run goes on.
@@ -229,6 +253,7 @@ impl Gathering<'_> {
                     .map_err(|_| FabricError::vanished(process))?;
                 self.members[process as usize] = Some((channel, hello));
                 self.waiting.absent.remove(&process);
+                self.waiting.asked.remove(&process);
                 Ok(())
             }
             (objection, hello) => {
@@ -271,7 +296,9 @@ impl Gathering<'_> {
                 },
                 Some(Event::Unproven(_)) => {}
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
-                Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
+                Some(Event::Said(process, Ok(Message::Interrupted))) if !self.is_newcomer(process) => {
+                    return Err(interrupted(process));
+                }
                 Some(Event::Interrupted) => return Err(interrupted(0)),
                 // It could not reach another one, which was lost.
                 Some(Event::Said(process, Ok(Message::Failed(_)))) if self.membership.replaces => {
