@@ -11,6 +11,8 @@ fn mpirun_of(command_name: &str, place: &Place, size: u32, args: &[&str]) -> Com
     let mut command = Command::new("mpirun");
     command
         .current_dir(place.0.path())
+        // Two at once may both make the folder that all share otherwise, and one fails.
+        .env("OMPI_MCA_orte_tmpdir_base", place.0.path())
         .args(["--allow-run-as-root", "--oversubscribe", "-n", &size.to_string()])
         .arg(cargo_bin("pipewright"))
         .args([command_name, "my.toml"])

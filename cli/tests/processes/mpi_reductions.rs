@@ -50,13 +50,16 @@ impl DataSource for Ending {
 
 /// Three replicas of one stage, in three processes. What they print of their failure.
 fn ended(end: &str) -> Ended {
-    let mut command = Command::new("mpirun");
+    let (mut command, folder) = (Command::new("mpirun"), tempfile::TempDir::new().unwrap());
     command
+        .env("OMPI_MCA_orte_tmpdir_base", folder.path())
         .args(["--allow-run-as-root", "--oversubscribe", "-n", &PROCESSES.to_string()])
         .arg(std::env::current_exe().unwrap())
         .args(["mpi_reductions::a_replica", "--exact", "--nocapture", "--include-ignored"])
         .env(END, end);
-    Started::new(command).end()
+    let ended = Started::new(command).end();
+    drop(folder);
+    ended
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Processes that `mpirun` starts, and that MPI connects.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pipewright::Error;
@@ -20,8 +21,14 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// This test program in `processes` processes, each with this test alone.
 pub(crate) fn mpirun(processes: u32, test: &str) -> Command {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    // Two at once may both make the folder that all share otherwise, and one fails.
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("pw-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
     let mut command = Command::new("mpirun");
     command
+        .env("OMPI_MCA_orte_tmpdir_base", folder)
         .args(["--allow-run-as-root", "--oversubscribe", "-n"])
         .arg(processes.to_string())
         .arg(std::env::current_exe().expect("the program knows itself"))

@@ -153,7 +153,12 @@ impl Gathering<'_> {
             }
             let moment = self.deadline.min(Instant::now() + MOMENT);
             match self.waiting.acceptor.next(moment) {
-                Some(Event::Came(arrival)) if arrival.purpose == Purpose::Join => self.admit(arrival)?,
+                Some(Event::Came(arrival)) if arrival.purpose == Purpose::Join => {
+                    match self.may_come(&arrival) {
+                        true => self.admit(arrival)?,
+                        false => doubles.push(arrival),
+                    }
+                }
                 Some(Event::Came(arrival)) => self.waiting.take(arrival),
                 Some(Event::Unproven(process)) => {
                     // It may call itself anything.
@@ -182,10 +187,12 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Whether one that came early has a place for certain. A process of its number may still be there.
-    fn may_come(&self, early: &Arrival) -> bool {
-        let is_new = early.hello.as_ref().is_none_or(|hello| hello.was_in.is_none());
-        let is_free = self.lost.contains(&early.process) || self.waiting.absent.contains(&early.process);
+    /// Whether one that came has a place for certain. Else a process of its number may still be there, and is
+    /// waited for first.
+    fn may_come(&self, arrival: &Arrival) -> bool {
+        let process = arrival.process;
+        let is_new = arrival.hello.as_ref().is_none_or(|hello| hello.was_in.is_none());
+        let is_free = self.lost.contains(&process) || self.waiting.absent.contains(&process);
         is_free || !is_new || !self.goes_on()
     }
 
