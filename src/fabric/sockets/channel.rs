@@ -118,8 +118,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Whether the other end, which has nothing to say, has closed the connection. If it says something, then
-    /// that it goes.
+    /// Whether the other end, which waits, has closed the connection. A message from it can only say that it
+    /// goes.
     pub(super) fn has_gone(&self) -> bool {
         let waits = self.set_timeouts(Instant::now() + Duration::from_millis(1));
         match waits.and_then(|()| self.socket.peek(&mut [MaybeUninit::uninit()])) {

@@ -74,6 +74,11 @@ pub(in crate::fabric::sockets) struct Door {
     thread: Option<JoinHandle<Waiting>>,
 }
 
+/// Tells one that joins that the run goes on, and takes it in later. Returns whether it is still there.
+pub(super) fn tell_known(arrival: &Arrival) -> bool {
+    send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE).is_ok()
+}
+
 impl Waiting {
     /// `silence`: how long the machine of a spare may be silent.
     pub(super) fn at(
@@ -109,8 +114,7 @@ impl Waiting {
                     let _ = send(&arrival.channel, &refused, Instant::now() + PATIENCE);
                     return;
                 }
-                let known = send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE);
-                if known.is_ok() {
+                if tell_known(&arrival) {
                     self.keep(arrival);
                 }
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Arrival, Event};
-use super::admission::Waiting;
+use super::admission::{Waiting, tell_known};
 use super::alike::{objection, other_tls};
 use super::members::reach_first;
 use super::message::{Hello, Message, send};
@@ -156,7 +156,7 @@ impl Gathering<'_> {
                 Some(Event::Came(arrival)) if arrival.purpose == Purpose::Join => {
                     match self.may_come(&arrival) {
                         true => self.admit(arrival)?,
-                        false => doubles.push(arrival),
+                        false => doubles.extend(Some(arrival).filter(tell_known)),
                     }
                 }
                 Some(Event::Came(arrival)) => self.waiting.take(arrival),
