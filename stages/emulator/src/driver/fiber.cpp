@@ -17,6 +17,7 @@ struct Fiber {
     void *stack_pointer = nullptr;
     char *stack = nullptr;
     unsigned thread = 0;
+    PwDim place = {};
     At at = At::Start;
     // What this thread gives to an exchange and wants from it.
     unsigned mask = 0, bytes = 0;
@@ -32,6 +33,8 @@ struct Fiber {
 static const unsigned WARP = 32, MOST_BYTES = 256;
 static const unsigned long MOST_STATIC = 48 << 10, MOST_OF_BOTH = 227 << 10;
 static const size_t STACK = 128 << 10;
+// Stacks that begin at the same place of a page would share a few lines of the cache.
+static const size_t SHIFT = 3 * 64, SHIFTS = 64;
 static const uint64_t CANARY = 0x5049504557524947;
 
 static std::vector<Fiber> &fibers = *new std::vector<Fiber>;
@@ -50,7 +53,7 @@ static PwDim block_dim_now;
 asm(".text\n.local pw_switch\npw_switch:\n"
     "pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
     "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
-    "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+    "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n popq %rcx\n jmp *%rcx\n");
 extern "C" void pw_switch(void **save, void *load);
 
 static void *fresh_stack_pointer(char *stack, void (*entry)()) {
@@ -78,11 +81,13 @@ static void *fresh_stack_pointer(char *stack, void (*entry)()) {
 
 static char *take_stack() {
     if (free_stacks.empty()) {
-        void *memory =
-            mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        static size_t made = 0;
+        void *memory = mmap(nullptr, STACK + SHIFT * SHIFTS, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
-        *(uint64_t *)memory = CANARY;
-        free_stacks.push_back((char *)memory);
+        char *stack = (char *)memory + made++ % SHIFTS * SHIFT;
+        *(uint64_t *)stack = CANARY;
+        free_stacks.push_back(stack);
     }
     char *stack = free_stacks.back();
     free_stacks.pop_back();
@@ -100,14 +105,13 @@ static void resume(Fiber &fiber) {
         fiber.stack = take_stack();
         fiber.stack_pointer = fresh_stack_pointer(fiber.stack, entry);
     }
-    unsigned x = block_dim_now.x, y = block_dim_now.y;
-    module_now->state->thread = {fiber.thread % x, fiber.thread / x % y, fiber.thread / x / y};
+    module_now->state->thread = fiber.place;
     fiber.at = At::Ready;
     fiber_now = &fiber;
     watch_thread(fiber.thread);
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
-    if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     if (fiber.at != At::End) return;
+    if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     // The next thread to start gets this stack, which is still in the cache.
     free_stacks.push_back(fiber.stack);
     fiber.stack = nullptr;
@@ -120,26 +124,36 @@ static void barrier() {
     pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
 }
 
+static void copy(void *to, const void *from, unsigned bytes) {
+    // Most exchanges are of numbers of 4 bytes, and a known size is copied without a call.
+    bytes == 4 ? memcpy(to, from, 4) : memcpy(to, from, bytes);
+}
+
 // Completes the exchange of a lane with those in its mask if all of them that have not returned have reached it.
 // A lane that has returned gives NaN.
 static bool exchanged(const Fiber &fiber) {
     unsigned first = fiber.thread / WARP * WARP, mask = fiber.mask, bytes = fiber.bytes;
     bool meeting = fiber.meets;
     Fiber *lanes = &fibers[first];
-    unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
+    unsigned count = std::min(WARP, (unsigned)fibers.size() - first), own = fiber.thread - first;
+    auto gives = [&](unsigned lane) { return (mask >> lane & 1) && lanes[lane].at != At::End; };
+    auto is_missing = [&](unsigned lane) {
+        const Fiber &other = lanes[lane];
+        return gives(lane) && (other.at != At::Exchange || other.mask != mask || other.bytes != bytes ||
+                               (other.meets != nullptr) != meeting);
+    };
+    // One of the neighbours runs next, so it is the likeliest to be missing.
+    if (is_missing(own + 1 < count ? own + 1 : 0) || is_missing(own > 0 ? own - 1 : count - 1)) return false;
+    for (unsigned lane = 0; lane < count; lane++)
+        if (is_missing(lane)) return false;
     static char gathered[WARP * MOST_BYTES];
-    for (unsigned lane = 0; lane < WARP; lane++) {
-        if (lane >= count || !(mask >> lane & 1) || lanes[lane].at == At::End) {
+    for (unsigned lane = 0; lane < WARP; lane++)
+        if (lane < count && gives(lane))
+            copy(gathered + lane * bytes, lanes[lane].mine, bytes);
+        else
             memset(gathered + lane * bytes, 0xFF, bytes);
-            continue;
-        }
-        if (lanes[lane].at != At::Exchange || lanes[lane].mask != mask || lanes[lane].bytes != bytes ||
-            (lanes[lane].meets != nullptr) != meeting)
-            return false;
-        memcpy(gathered + lane * bytes, lanes[lane].mine, bytes);
-    }
     for (unsigned lane = 0; lane < count; lane++) {
-        if (!(mask >> lane & 1) || lanes[lane].at == At::End) continue;
+        if (!gives(lane)) continue;
         memcpy(lanes[lane].all, gathered, WARP * bytes);
         lanes[lane].at = At::Ready;
     }
@@ -211,17 +225,20 @@ static void check_shared(unsigned dynamic) {
 // Runs the threads of a warp until each waits for another warp or has returned. True if any of them ran.
 static bool run_warp(unsigned first, bool backwards) {
     unsigned count = std::min(WARP, (unsigned)fibers.size() - first);
+    Fiber *lanes = &fibers[first];
     bool any = false;
     for (bool again = true; again;) {
         again = false;
         for (unsigned i = 0; i < count && complaint.empty(); i++) {
-            Fiber &fiber = fibers[first + (backwards ? count - 1 - i : i)];
-            if (fiber.at == At::Exchange) exchanged(fiber);
+            Fiber &fiber = lanes[backwards ? count - 1 - i : i];
             if (fiber.at == At::Wait && (*fiber.ready)()) fiber.at = At::Ready;
             if (fiber.at != At::Ready && fiber.at != At::Start) continue;
             resume(fiber);
             any = again = true;
         }
+        // The last lane completes an exchange itself, unless the others wait for one that has returned.
+        for (unsigned i = 0; i < count && !again && complaint.empty(); i++)
+            again = lanes[i].at == At::Exchange && exchanged(lanes[i]);
     }
     return any;
 }
@@ -247,7 +264,9 @@ static std::string stuck() {
 
 static void run_block(unsigned threads, bool backwards) {
     fibers.resize(threads);
-    for (unsigned i = 0; i < threads; i++) fibers[i] = Fiber{.thread = i};
+    unsigned x = block_dim_now.x, y = block_dim_now.y;
+    for (unsigned i = 0; i < threads; i++)
+        fibers[i] = Fiber{.thread = i, .place = {i % x, i / x % y, i / x / y}};
     alive = threads;
     waiting = 0;
     unsigned warps = (threads + WARP - 1) / WARP;
