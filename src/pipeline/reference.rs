@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
@@ -10,8 +11,11 @@ use super::running::Pipeline;
 use crate::data::{Question, Reference};
 use crate::error::{CallError, Result};
 
-/// The number of pairs that are evaluated before what is known is kept.
-const AT_ONCE: u64 = 1024;
+/// The number of pairs that are evaluated first, and the most that are evaluated at once.
+const AT_ONCE: (u64, u64) = (8, 1024);
+
+/// About the longest time for pairs that are evaluated at once. A run that is asked to end waits for them.
+const SOON: Duration = Duration::from_secs(5);
 
 /// How a reference was found.
 #[derive(Debug)]
@@ -34,8 +38,8 @@ pub enum ReferenceFound {
 
 impl<S: Stage> Pipeline<S> {
     /// Finds out what the model, as it is now, gives each answer of a [`Reference`], unless that is known or
-    /// kept. It takes one evaluation of all pairs. After each 1,024 pairs, what is known is kept, and `ends`
-    /// is asked whether this should end.
+    /// kept. It takes one evaluation of all pairs. Every few seconds, what is known is kept, and `ends` is
+    /// asked whether this should end.
     ///
     /// The loss of the pipeline has to be a [`Preference`](pipewright_stages::loss::Preference). All
     /// processes make the same call; it is enough if one of them has the file.
@@ -54,12 +58,14 @@ impl<S: Stage> Pipeline<S> {
         let mut given =
             self.any_of("looking for a reference", Ok(reference.kept(&weights)))?.unwrap_or_default();
         let (all, mut found) = (reference.pairs(), ReferenceFound::There);
+        let mut at_once = AT_ONCE.0;
         loop {
+            let since = Instant::now();
             let first = given.len() as u64 / 2;
             let few = |number| {
                 u32::try_from(number).map_err(|_| CallError::new(format!("{all} pairs are too many")))
             };
-            let count = few((all - first).min(AT_ONCE))?;
+            let count = few((all - first).min(at_once))?;
             if count == 0 {
                 reference.know(given);
                 return Ok(found);
@@ -74,6 +80,12 @@ impl<S: Stage> Pipeline<S> {
                 return Ok(ReferenceFound::Stopped { pairs, kept });
             }
             found = ReferenceFound::Now { kept };
+            let next = match since.elapsed() {
+                took if took > SOON => (at_once / 2).max(1),
+                took if took < SOON / 2 => (at_once * 2).min(AT_ONCE.1),
+                _ => at_once,
+            };
+            at_once = self.of_first("choosing how many pairs are next", Ok(next))?;
         }
     }
 

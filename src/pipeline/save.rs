@@ -87,17 +87,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
-        self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
-        let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
-            checkpoint.check(&self.tensors(), &*self.plan.optimizer)?;
-            Ok(Arc::new(checkpoint))
-        });
-        let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
-        self.check_same(folder.as_ref(), &checkpoint)?;
-        self.ranks.ask_all("verifying a checkpoint", |_| {
-            let checkpoint = Arc::clone(&checkpoint);
-            Job::ask(move |worker| worker.verify(&checkpoint))
-        })?;
+        let checkpoint = self.verified(folder.as_ref())?;
         let answers = self.ranks.ask_all("reading a checkpoint", |_| {
             let checkpoint = Arc::clone(&checkpoint);
             Job::renew(move |worker| worker.read(&checkpoint))
@@ -107,6 +97,25 @@ impl<S: Stage> Pipeline<S> {
         self.text.end();
         self.forget_kept();
         Ok(())
+    }
+
+    /// The checkpoint in this folder, if it can be [loaded](Pipeline::load). No weight changes.
+    ///
+    /// # Errors
+    /// As for [`Pipeline::load`].
+    pub(crate) fn verified(&mut self, folder: &Path) -> Result<Arc<Checkpoint>> {
+        self.begin(format_args!("loading of {}", folder.display()))?;
+        let checkpoint = Checkpoint::open(folder).and_then(|checkpoint| {
+            checkpoint.check(&self.tensors(), &*self.plan.optimizer)?;
+            Ok(Arc::new(checkpoint))
+        });
+        let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
+        self.check_same(folder, &checkpoint)?;
+        self.ranks.ask_all("verifying a checkpoint", |_| {
+            let checkpoint = Arc::clone(&checkpoint);
+            Job::ask(move |worker| worker.verify(&checkpoint))
+        })?;
+        Ok(checkpoint)
     }
 
     /// The SHA-256, in hex, of all weights as little-endian `f32`: parameters in name order, tied ones once.

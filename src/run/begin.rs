@@ -91,6 +91,10 @@ impl Run {
         if claim.begins_again() {
             notes.push("a run was lost here before its first checkpoint: it begins again".to_owned());
         }
+        // Before the long evaluation of a reference, not after it.
+        if let Some(folder) = claim.from().filter(|_| !self.references.is_empty()) {
+            pipeline.verified(folder)?;
+        }
         for reference in &self.references {
             notes.extend(self.find(pipeline, reference)?);
         }
@@ -321,7 +325,12 @@ impl Run {
         claim: Claim,
         leads: bool,
     ) -> Result<Option<Writer>> {
-        let open = || Writer::begin(self.files(pipeline), claim, pipeline.next_step());
+        let mut files = self.files(pipeline);
+        // A run that has nothing left to do stays what it was.
+        if claim.from().is_some() && pipeline.next_step() >= self.steps {
+            files.config = None;
+        }
+        let open = || Writer::begin(files, claim, pipeline.next_step());
         let writer = leads.then(open).transpose();
         let mut writer = agree(pipeline, writer)?;
         let signature = writer.as_mut().map(Writer::signature).unwrap_or_default();

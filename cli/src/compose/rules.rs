@@ -48,7 +48,7 @@ pub(super) fn with_rules(config: &Config, model: Model, kinds: Kinds) -> Result<
     require_training(config, &contents)?;
     let mut parameters = contents.iter().flat_map(|unit| &unit.parameters);
     let is_stored = config.model.base == Base::AsItIs || parameters.any(|one| one.quantisation.is_some());
-    config.require(is_stored, "model.base", NO_BLOCKS)?;
+    config.require(is_stored, "model.base", || no_blocks(config.model.base))?;
     Ok(model)
 }
 
@@ -64,8 +64,14 @@ pub(super) fn frozen(config: &Config, model: Model, kinds: Kinds) -> Result<Mode
 }
 
 /// Why a base is refused for a model whose matrices are too narrow.
-const NO_BLOCKS: fn() -> &'static str =
-    || "no frozen matrix has rows of whole blocks (32 numbers for \"q8\", 64 for \"q4\"): leave it out";
+fn no_blocks(base: Base) -> &'static str {
+    match base {
+        Base::Q4 => {
+            "no frozen matrix has rows of whole blocks of 64 numbers: take \"q8\", which has blocks of 32"
+        }
+        _ => "no frozen matrix has rows of whole blocks of 32 numbers: leave it out",
+    }
+}
 
 /// Why a base is refused for a model that is trained as a whole.
 const NOTHING_FROZEN: fn() -> &'static str = || {

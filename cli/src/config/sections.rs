@@ -127,7 +127,7 @@ section! {
             values(&[("gpu", "write \"cuda\""), ("mps", NVIDIA), ("rocm", NVIDIA)]),
         ],
         /// The numbers to compute in: `"f32"` or `"bf16"`. Weights, their gradients and the optimizer's state
-        /// are always `f32`.
+        /// are `f32`, unless `model.base` and `optimizer.state` say otherwise.
         dtype: DType = DType::F32 => [
             page("bf16.md"), also("torch_dtype"),
             noted(&[("bf16 mixed_precision mixed_precision_param precision", BRAIN), ("fp16", NO_F16)]),

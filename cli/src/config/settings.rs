@@ -82,12 +82,17 @@ impl Config {
         Ok(kept)
     }
 
-    /// What the model is before the training, besides its weights, as text.
+    /// What the model is before the training, besides its weights and number formats, as text: all that
+    /// changes what it computes.
     pub(crate) fn start(&self) -> Result<String> {
         let mut kept = self.kept()?;
-        kept.retain(|section, _| section == "model" || section == "lora");
-        for (_, section) in kept.iter_mut() {
-            section.as_table_mut().map(|keys| keys.remove("path"));
+        kept.retain(|section, _| ["model", "lora", "pipeline"].contains(&section));
+        for (section, keys) in kept.iter_mut().filter_map(|(name, keys)| Some((name, keys.as_table_mut()?))) {
+            let is_of_model = section != "pipeline";
+            keys.retain(|key, _| match is_of_model {
+                true => key != "path",
+                false => key == "wires" || key == "shard_groups",
+            });
         }
         toml::to_string(&kept).map_err(not_written)
     }
@@ -333,7 +338,12 @@ impl Config {
 
     /// Whether it compares answers with the model before the training.
     pub fn has_reference(&self) -> bool {
-        self.learns_pairs() && !self.gives_rewards() && self.train.reference == ReferenceBy::Start
+        self.learns_preferences() && self.train.reference == ReferenceBy::Start
+    }
+
+    /// Whether it learns which answers are preferred, and gives no rewards.
+    pub(crate) fn learns_preferences(&self) -> bool {
+        self.learns_pairs() && !self.gives_rewards()
     }
 
     /// Whether it learns from pairs of answers.

@@ -91,3 +91,13 @@ fn what_cannot_be_merged_or_is_more_than_adapters_is_refused() {
     has(&said, &["ln_f.weight was trained besides the adapters"]);
     assert!(!place.path("new").exists());
 }
+
+#[test]
+fn a_base_whose_blocks_are_too_wide_is_refused_with_the_one_that_fits() {
+    let place = place();
+    let base = |base: &'static str| ["lora.rank=2", base].to_vec();
+    let said = place.run_with(&["train", "my.toml"], &base("model.base=q4")).refused();
+    has(&said, &["model.base: no frozen matrix has rows of whole blocks of 64 numbers: take \"q8\""]);
+    let said = place.run_with(&["train", "my.toml", "--steps", "1"], &base("model.base=q8")).done();
+    has(&said.stdout(), &["done: 1 step"]);
+}

@@ -175,16 +175,50 @@ fn a_reference_is_found_once_and_kept_for_the_runs_that_begin_alike() {
     // Other weights at the start, other pairs, and other numbers have references of their own.
     for sets in
         [&["lora.rank=2", "lora.targets=[\"*.attn.q\"]"][..], &["pipeline.dtype=bf16"], &["data.seq=32"]]
+            .into_iter()
+            .chain([&["pipeline.wires=8bit"][..], &["pipeline.shard_groups=2"]])
     {
         let before = references(&place.path("cache")).len();
         let said = train(&place, &[&["--run-dir", &format!("runs/{before}")][..], &set(sets)].concat());
         has(&said.stdout(), &[NOTE]);
         assert_eq!(references(&place.path("cache")).len(), before + 1, "{sets:?}");
     }
+    let rounded: serde_json::Value = place.lines("runs/5")[0].clone();
+    assert!((rounded["loss"].as_f64().unwrap() - std::f64::consts::LN_2).abs() < 1e-7, "{rounded}");
     let none = ["--run-dir", "runs/without", "--set", "train.reference=none"];
     let said = train(&place, &none);
     assert!(!said.stdout().contains(NOTE), "there is none");
     assert_ne!(said.hash(), whole.hash());
+}
+
+#[test]
+fn a_run_that_goes_on_is_refused_before_its_pairs_are_evaluated_and_one_that_is_done_stays_as_it_was() {
+    let place = place();
+    let texts = ["train.objective=cross-entropy", "data.field=chosen", "train.steps=2"];
+    train(&place, &[&["--run-dir", "runs/texts"], &set(&texts)[..]].concat());
+    train(&place, &["--run-dir", "runs/pairs", "--steps", "2"]);
+    for kept in references(&place.path("cache")) {
+        fs::remove_file(kept).unwrap();
+    }
+    let adapters = ["lora.rank=2", "lora.targets=[\"*.attn.q\"]"];
+    for (run, sets, expected) in [
+        (
+            "texts",
+            &[][..],
+            "train.objective: the steps before had another objective, and the reference would be",
+        ),
+        ("pairs", &adapters, "lora_a"),
+    ] {
+        let dir = format!("runs/{run}");
+        let args = ["train", "my.toml", "--run-dir", &dir, "--resume", "--allow-other-data"];
+        let said = place.run_with(&args, sets).refused();
+        assert!(said.contains(expected), "{run}: {said}");
+        assert_eq!(references(&place.path("cache")), Vec::<PathBuf>::new(), "{run}: nothing is evaluated");
+    }
+
+    let before = place.text("runs/pairs/config.toml");
+    train(&place, &["--run-dir", "runs/pairs", "--resume", "--steps", "2", "--set", "train.objective=ipo"]);
+    assert_eq!(place.text("runs/pairs/config.toml"), before);
 }
 
 #[test]
@@ -336,6 +370,17 @@ fn a_reward_model_starts_from_a_model_of_texts_and_is_exported_as_one_for_transf
     let from_adapters =
         run("from-adapters", &["lora.path=adapters", "train.steps=1", "optimizer.learning_rate=1e-30"]);
     assert_eq!(from_adapters.hash(), adapted);
+    // Adapters of a model of texts are a start too; the other way around they are refused.
+    train(&place, &[&["--run-dir", "runs/texts", "--steps", "1"], &set(&adapters)[..]].concat());
+    place.run(&["export", "runs/texts", "of-texts"]).done();
+    has(&run("from-texts", &["lora.path=of-texts", "train.steps=1"]).stdout(), &["done: 1 step"]);
+    let said = place.run_with(&["train", "my.toml"], &["lora.path=adapters"]).refused();
+    assert!(said.contains("`adapters` has a reward model: it gives a text one number"), "{said}");
+    let described = place.text("of-texts/adapter_config.json").replace("CAUSAL_LM", "SEQ_CLS");
+    place.write("of-texts/adapter_config.json", described);
+    let said =
+        place.run_with(&["train", "my.toml"], &["lora.path=of-texts", "train.objective=reward"]).refused();
+    assert!(said.contains("score.weight is missing"), "{said}");
     place.run(&["export", "runs/adapted", "merged", "--merge"]).done();
     assert!(place.text("merged/config.json").contains("LlamaForSequenceClassification"));
 }

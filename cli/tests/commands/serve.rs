@@ -288,6 +288,11 @@ fn what_would_change_the_answer_and_is_not_done_is_refused() {
             json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
             "messages: the chat has a part that is no text in message 1: only text is read",
         ),
+        (
+            json!({"messages": [{"role": "user"}]}),
+            "messages: the chat has no \"content\" in message 1; a message is such as",
+        ),
+        (json!({"messages": [{"content": "Hi"}]}), "messages: the chat has no \"role\" in message 1"),
         (json!({"model": null}), "model: it is missing"),
     ] {
         has(&chat(more), &[said]);
@@ -305,6 +310,8 @@ fn what_would_change_the_answer_and_is_not_done_is_refused() {
     has(&complete(json!([[1, -2]]), json!({})), &["prompt: a text, a list of texts"]);
     has(&complete(json!([512]), json!({})), &["token 512 is outside the model's vocabulary of 512"]);
     has(&complete(json!(""), json!({})), &["the prompt: it is empty"]);
+    let empty = server.complete(&json!(""), &json!({})).json()["error"].clone();
+    assert_eq!((&empty["code"], &empty["param"]), (&json!(null), &json!("prompt")));
     has(&complete(json!(["a", "b"]), json!({"stream": true})), &["prompt: one text can be streamed"]);
     has(&complete(json!("a "), json!({"max_tokens": 5000})), &["5000 more are asked for"]);
     let long = server.complete(&json!(vec![3; 3000]), &json!({}));

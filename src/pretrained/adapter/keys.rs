@@ -18,6 +18,7 @@ pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 /// adapters also change the weights of the model, or train one of the two matrices only.
 const KEYS: &[Key] = &[
     used("peft_type", "null"),
+    used("task_type", "null"),
     used("r", "8"),
     used("lora_alpha", "8"),
     used("lora_dropout", "0.0"),
@@ -56,9 +57,12 @@ const KEYS: &[Key] = &[
     nothing(
         "auto_mapping base_model_name_or_path corda_config ensure_weight_tying eva_config \
          fan_in_fan_out inference_mode loftq_config lora_ga_config megatron_core peft_version \
-         qalora_group_size revision runtime_config task_type",
+         qalora_group_size revision runtime_config",
     ),
 ];
+
+/// What PEFT calls the task of a reward model.
+pub(super) const OF_REWARDS: &str = "SEQ_CLS";
 
 const NONE: &[&str] = &["null", "[]", "{}"];
 const NOT: &[&str] = &["false", "null"];
@@ -98,6 +102,11 @@ impl Described {
     /// Its values.
     pub(super) fn json(&self) -> Json<'_> {
         Json { path: &self.path, value: &self.all }
+    }
+
+    /// Whether they are of a reward model.
+    pub(super) fn gives_rewards(&self) -> bool {
+        self.all["task_type"] == OF_REWARDS
     }
 }
 

@@ -70,10 +70,17 @@ pub fn open_adapters(
     rank: usize,
     targets: &[Target],
 ) -> Result<Weights> {
-    Described::read(folder)?;
+    let described = Described::read(folder)?;
     let weights = Weights::listed(folder, vec![WEIGHTS.to_owned()])?.renamed(plain);
-    let with_head = weights.lists(&head_there());
-    let table = table(architecture, rank, targets, with_head);
+    let (with_head, gives_rewards) = (weights.lists(&head_there()), weights.lists(&score_there()));
+    if gives_rewards && architecture.head() == Head::Tokens {
+        return Err(Error::a_reward_model(folder));
+    }
+    let mut table = table(architecture, rank, targets, with_head);
+    // Adapters of a model of texts are a start of a reward model, and its head starts with random numbers.
+    if !gives_rewards && !described.gives_rewards() {
+        table.retain(|mapped| mapped.name != SCORE);
+    }
     weights.checked(table, ADAPTER_CONFIG)
 }
 
@@ -96,7 +103,7 @@ pub fn write_adapters(
         "peft_type": "LORA",
         "task_type": match architecture.head() {
             Head::Tokens => "CAUSAL_LM",
-            Head::Reward => "SEQ_CLS",
+            Head::Reward => keys::OF_REWARDS,
         },
         "modules_to_save": match architecture.head() {
             Head::Tokens => None,
@@ -140,10 +147,7 @@ fn table(architecture: &Architecture, rank: usize, targets: &[Target], with_head
     };
     // A reward model's head is trained beside the adapters.
     let of_rewards = architecture.table().into_iter().filter(|mapped| mapped.name == SCORE);
-    let of_rewards = of_rewards.map(|mapped| {
-        let there = format!("{PREFIX}{SCORE}");
-        Mapped::one(mapped.name, &mapped.dims, there)
-    });
+    let of_rewards = of_rewards.map(|mapped| Mapped::one(mapped.name, &mapped.dims, score_there()));
     let adapters = targets.iter().filter_map(both).flatten();
     adapters.chain(targets.iter().filter_map(of_head)).chain(of_rewards).collect()
 }
@@ -151,6 +155,11 @@ fn table(architecture: &Architecture, rank: usize, targets: &[Target], with_head
 /// What PEFT calls the weights of a head that has an adapter.
 fn head_there() -> String {
     format!("{PREFIX}{HEAD}.base_layer.weight")
+}
+
+/// What PEFT calls the head of a reward model.
+fn score_there() -> String {
+    format!("{PREFIX}{SCORE}")
 }
 
 /// A tensor's name as PEFT writes it, for a name without PEFT's prefix, or with the name of an adapter, as in

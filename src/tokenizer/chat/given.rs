@@ -88,6 +88,28 @@ impl Chat {
         self.messages.truncate(count);
     }
 
+    /// Refuses messages without a role, and those without content that call no tool.
+    ///
+    /// # Errors
+    /// With the number of the message and what it lacks.
+    pub fn check(&self) -> Result<(), Problem> {
+        for (message, number) in self.messages.iter().zip(1..) {
+            let has = |key: &str| {
+                message.get_attr(key).is_ok_and(|value| !value.is_none() && !value.is_undefined())
+            };
+            let missing = match (has("role"), has("content") || has("tool_calls")) {
+                (false, _) => "role",
+                (true, false) => "content",
+                (true, true) => continue,
+            };
+            return Err(Problem::new(format!(
+                "has no \"{missing}\" in message {number}; a message is such as {{\"role\": \"user\", \
+                 \"content\": \"Hi\"}}"
+            )));
+        }
+        Ok(())
+    }
+
     /// Makes one text of each content that is a list of parts of text.
     ///
     /// # Errors

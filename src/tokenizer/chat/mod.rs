@@ -228,5 +228,7 @@ fn unwritten(error: &minijinja::Error) -> Problem {
         ErrorKind::OutOfFuel => "; it computes too long for one chat",
         _ => "",
     };
-    Problem::new(format!("cannot write this chat: {error}{cure}; data.template can name a ready template"))
+    Problem::new(format!(
+        "cannot write this chat: {error}{cure}; for training, data.template can name a ready template"
+    ))
 }

@@ -60,7 +60,10 @@ pub(super) fn read(kind: Kind, body: &[u8], served: &Served) -> Result<Request, 
     if stream && prompts.len() > 1 {
         return Err(Refusal::of("prompt", "one text can be streamed, and there are several"));
     }
-    let prompts = prompts.into_iter().map(|(tokens, text)| prompt(tokens, text, most, served));
+    let prompts = prompts.into_iter().map(|(tokens, text)| {
+        let field = if kind == Kind::Chat { "messages" } else { "prompt" };
+        prompt(tokens, text, most, served).map_err(|refusal| refusal.in_field(field))
+    });
     let prompts = prompts.collect::<Result<_, _>>()?;
     let ends = match kind {
         Kind::Chat => served.text.ends_of_answer(),
@@ -164,6 +167,7 @@ fn chat(body: &[u8], fields: &mut Fields, served: &Served) -> Result<(Vec<u32>, 
     fields.take("chat_template_kwargs");
     let text = std::str::from_utf8(body).map_err(|error| of(&error))?;
     let mut chat = Chat::read(text).map_err(|problem| Refusal::new(format!("the chat {problem}")))?;
+    chat.check().map_err(|problem| of(&format!("the chat {problem}")))?;
     chat.join_parts().map_err(|problem| of(&format!("the chat {problem}")))?;
     chat.read_arguments().map_err(|problem| of(&format!("the chat {problem}")))?;
     let chats = served.chats()?;
@@ -214,9 +218,11 @@ fn completions(value: Option<Value>, served: &Served) -> Result<Vec<(Vec<u32>, S
 
 /// A prompt that the model can read, with room for what follows.
 fn prompt(tokens: Vec<u32>, text: String, most: Option<usize>, served: &Served) -> Result<Prompt, Refusal> {
-    check_prompt(&tokens, served.writing)
-        .map_err(|problem| Refusal::new(format!("the prompt: {problem}")).coded("context_length_exceeded"))?;
     let (has, context) = (tokens.len(), served.writing.context);
+    check_prompt(&tokens, served.writing).map_err(|problem| {
+        let refusal = Refusal::new(format!("the prompt: {problem}"));
+        if has > context { refusal.coded("context_length_exceeded") } else { refusal }
+    })?;
     // The last token is not read.
     let room = context + 1 - has;
     if let Some(most) = most.filter(|most| *most > room) {

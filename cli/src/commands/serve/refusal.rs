@@ -30,6 +30,11 @@ impl Refusal {
         Self { field: Some(field.to_owned()), ..Self::new(format!("{field}: {problem}")) }
     }
 
+    /// The same, of this field unless it names one.
+    pub(super) fn in_field(self, field: &str) -> Self {
+        Self { field: self.field.or_else(|| Some(field.to_owned())), ..self }
+    }
+
     /// The same with a word for programs.
     pub(super) fn coded(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }

@@ -12,8 +12,8 @@ use pipewright::run::Interrupt;
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// What a signal does. Once the run has begun, its step is finished and saved, or this process leaves it.
-/// Before, there is nothing to save: the process ends at once, and the others see that by its connections.
-/// Until it has connections, it goes on to tell them.
+/// While it begins, what is known of a reference is kept. Before, there is nothing to save: the process ends
+/// at once, and the others see that by its connections. Until it has connections, it goes on to tell them.
 #[derive(Debug)]
 pub(super) struct Interruption {
     interrupt: Interrupt,
@@ -24,8 +24,10 @@ pub(super) struct Interruption {
 const CONNECTS: u8 = 0;
 /// It is alone, or connected with all others, and opens data and builds stages.
 const PREPARES: u8 = 1;
+/// The run begins: what the model gives answers before the training may be found out.
+const BEGINS: u8 = 2;
 /// The run has begun.
-const RUNS: u8 = 2;
+const RUNS: u8 = 3;
 
 impl Interruption {
     /// Heeds signals from now on.
@@ -39,7 +41,11 @@ impl Interruption {
                 eprintln!("\n{}interrupted before the first step: nothing was trained", prefix());
                 process::exit(INTERRUPTED.into());
             }
-            _ if role.leads() => eprintln!(
+            BEGINS if role.leads() => eprintln!(
+                "\ninterrupted before the first step: it ends within seconds, and keeps what it knows of a \
+                 reference (type Ctrl-C again to stop at once)"
+            ),
+            RUNS if role.leads() => eprintln!(
                 "\ninterrupted: finishing this step, then saving (type Ctrl-C again to stop at once, unsaved)"
             ),
             _ => {}
@@ -57,8 +63,13 @@ impl Interruption {
         self.phase.store(PREPARES, Ordering::SeqCst);
     }
 
-    /// The run begins: from now on there is something to save.
+    /// The run begins: what a reference knows is kept.
     pub(super) fn run_begins(&self) {
+        self.phase.store(BEGINS, Ordering::SeqCst);
+    }
+
+    /// The run has begun: from now on there is something to save.
+    pub(super) fn run_has_begun(&self) {
         self.phase.store(RUNS, Ordering::SeqCst);
     }
 }

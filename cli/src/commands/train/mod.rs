@@ -145,6 +145,7 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     let run = prepared.run.interrupt(interruption.interrupt().clone());
     let changed = |error| RunError::name_changes(prepared.changes, error);
     let session = run.begin(&mut prepared.pipeline).map_err(|error| refused(changed(error).into()))?;
+    interruption.run_has_begun();
     drop(prepared.shows_stalls);
     if role.leads()
         && let Err(error) = prepared.introduction.print(&session)
@@ -354,10 +355,10 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
     match Config::parse("its config", checkpoint.config(), &[], &[]) {
         Ok(saved) => {
             let mut changes = config.changes_from(&saved)?;
-            let of_model = |change: &String| {
-                ["model.", "lora.", "pipeline.dtype"].iter().any(|of| change.starts_with(of))
-            };
+            let of_start = ["model.", "lora.", "pipeline.dtype", "pipeline.wires", "pipeline.shard_groups"];
+            let of_model = |change: &String| of_start.iter().any(|of| change.starts_with(of));
             same_privacy(&changes, &saved, config)?;
+            same_reference(&saved, config)?;
             if config.has_reference() && changes.iter().any(of_model) {
                 changes.push("the reference of pairs (another model before the training)".to_owned());
             }
@@ -365,6 +366,20 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
         }
         Err(error) => Ok(vec![format!("something, but its config cannot be read: {error}")]),
     }
+}
+
+/// Refuses preferences after another training in the same run: their reference would be the model before
+/// both.
+fn same_reference(saved: &Config, config: &Config) -> Result<()> {
+    if !config.has_reference() || saved.learns_preferences() {
+        return Ok(());
+    }
+    Err(config.refuse(
+        "train.objective",
+        "the steps before had another objective, and the reference would be the model before them: \
+         `pipewright export` that run, and begin a new one with the folder as model.path (or lora.path)"
+            .to_owned(),
+    ))
 }
 
 /// Refuses a private training that goes on with other noise or another batch, or whose first steps were not
