@@ -11,7 +11,7 @@ use super::running::Pipeline;
 use crate::data::{Question, Reference};
 use crate::error::{CallError, Result};
 
-/// The number of pairs that are evaluated first, and the most that are evaluated at once.
+/// The least and the most pairs that are evaluated at once.
 const AT_ONCE: (u64, u64) = (8, 1024);
 
 /// About the longest time for pairs that are evaluated at once. A run that is asked to end waits for them.
@@ -81,7 +81,7 @@ impl<S: Stage> Pipeline<S> {
             }
             found = ReferenceFound::Now { kept };
             let next = match since.elapsed() {
-                took if took > SOON => (at_once / 2).max(1),
+                took if took > SOON => (at_once / 2).max(AT_ONCE.0),
                 took if took < SOON / 2 => (at_once * 2).min(AT_ONCE.1),
                 _ => at_once,
             };

@@ -87,7 +87,11 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
-        let checkpoint = self.verified(folder.as_ref())?;
+        let checkpoint = self.opened(folder.as_ref())?;
+        self.ranks.ask_all("verifying a checkpoint", |_| {
+            let checkpoint = Arc::clone(&checkpoint);
+            Job::ask(move |worker| worker.verify(&checkpoint))
+        })?;
         let answers = self.ranks.ask_all("reading a checkpoint", |_| {
             let checkpoint = Arc::clone(&checkpoint);
             Job::renew(move |worker| worker.read(&checkpoint))
@@ -99,11 +103,11 @@ impl<S: Stage> Pipeline<S> {
         Ok(())
     }
 
-    /// The checkpoint in this folder, if it can be [loaded](Pipeline::load). No weight changes.
+    /// The checkpoint in this folder, if it has the parameters of this model. No numbers are read.
     ///
     /// # Errors
     /// As for [`Pipeline::load`].
-    pub(crate) fn verified(&mut self, folder: &Path) -> Result<Arc<Checkpoint>> {
+    pub(crate) fn opened(&mut self, folder: &Path) -> Result<Arc<Checkpoint>> {
         self.begin(format_args!("loading of {}", folder.display()))?;
         let checkpoint = Checkpoint::open(folder).and_then(|checkpoint| {
             checkpoint.check(&self.tensors(), &*self.plan.optimizer)?;
@@ -111,10 +115,6 @@ impl<S: Stage> Pipeline<S> {
         });
         let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
         self.check_same(folder, &checkpoint)?;
-        self.ranks.ask_all("verifying a checkpoint", |_| {
-            let checkpoint = Arc::clone(&checkpoint);
-            Job::ask(move |worker| worker.verify(&checkpoint))
-        })?;
         Ok(checkpoint)
     }
 

@@ -93,7 +93,7 @@ impl Run {
         }
         // Before the long evaluation of a reference, not after it.
         if let Some(folder) = claim.from().filter(|_| !self.references.is_empty()) {
-            pipeline.verified(folder)?;
+            pipeline.opened(folder)?;
         }
         for reference in &self.references {
             notes.extend(self.find(pipeline, reference)?);
@@ -327,7 +327,7 @@ impl Run {
     ) -> Result<Option<Writer>> {
         let mut files = self.files(pipeline);
         // A run that has nothing left to do stays what it was.
-        if claim.from().is_some() && pipeline.next_step() >= self.steps {
+        if self.dir.config().exists() && claim.from().is_some() && pipeline.next_step() >= self.steps {
             files.config = None;
         }
         let open = || Writer::begin(files, claim, pipeline.next_step());

@@ -77,8 +77,8 @@ section! {
             also("gradient_clip gradient_clip_val gradient_clipping max_grad_norm max_norm"),
         ],
         /// The share of each target that is spread over all classes: for training, and for the losses that
-        /// are shown. With `train.objective = "dpo"`, the share of pairs that may be the wrong way around,
-        /// below 0.5.
+        /// are shown. With `train.objective = "dpo"`, the share of pairs whose answers are assumed to be
+        /// swapped, below 0.5.
         label_smoothing: f64 = 0.0 => [within(BELOW_1), also("label_smoothing_factor")],
         /// Whether each replica updates only its part of the weights, and holds only that part of the
         /// optimizer's state (ZeRO-1).

@@ -107,6 +107,7 @@ impl Described {
     /// Whether they are of a reward model.
     pub(super) fn gives_rewards(&self) -> bool {
         self.all["task_type"] == OF_REWARDS
+            || self.all["modules_to_save"].as_array().is_some_and(|modules| !modules.is_empty())
     }
 }
 

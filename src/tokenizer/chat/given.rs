@@ -88,7 +88,7 @@ impl Chat {
         self.messages.truncate(count);
     }
 
-    /// Refuses messages without a role, and those without content that call no tool.
+    /// Refuses messages without a role, and those without content, unless an assistant gives them.
     ///
     /// # Errors
     /// With the number of the message and what it lacks.
@@ -97,7 +97,10 @@ impl Chat {
             let has = |key: &str| {
                 message.get_attr(key).is_ok_and(|value| !value.is_none() && !value.is_undefined())
             };
-            let missing = match (has("role"), has("content") || has("tool_calls")) {
+            let missing = match (
+                has("role"),
+                has("content") || self.role(number - 1).is_some_and(|role| role == super::ANSWERS),
+            ) {
                 (false, _) => "role",
                 (true, false) => "content",
                 (true, true) => continue,

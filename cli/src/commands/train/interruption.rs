@@ -42,8 +42,8 @@ impl Interruption {
                 process::exit(INTERRUPTED.into());
             }
             BEGINS if role.leads() => eprintln!(
-                "\ninterrupted before the first step: it ends within seconds, and keeps what it knows of a \
-                 reference (type Ctrl-C again to stop at once)"
+                "\ninterrupted while the run begins: ending, and keeping what is known (type Ctrl-C again to \
+                 stop at once)"
             ),
             RUNS if role.leads() => eprintln!(
                 "\ninterrupted: finishing this step, then saving (type Ctrl-C again to stop at once, unsaved)"

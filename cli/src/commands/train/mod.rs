@@ -377,7 +377,7 @@ fn same_reference(saved: &Config, config: &Config) -> Result<()> {
     Err(config.refuse(
         "train.objective",
         "the steps before had another objective, and the reference would be the model before them: \
-         `pipewright export` that run, and begin a new one with the folder as model.path (or lora.path)"
+         begin a new run from the model that is to be the reference (`pipewright export` writes it)"
             .to_owned(),
     ))
 }
