@@ -97,10 +97,8 @@ impl Chat {
             let has = |key: &str| {
                 message.get_attr(key).is_ok_and(|value| !value.is_none() && !value.is_undefined())
             };
-            let missing = match (
-                has("role"),
-                has("content") || self.role(number - 1).is_some_and(|role| role == super::ANSWERS),
-            ) {
+            let answers = self.role(number - 1).as_deref() == Some("assistant");
+            let missing = match (has("role"), has("content") || answers) {
                 (false, _) => "role",
                 (true, false) => "content",
                 (true, true) => continue,

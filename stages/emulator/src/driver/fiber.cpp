@@ -85,12 +85,11 @@ static char *take_stack() {
         void *memory = mmap(nullptr, STACK + SHIFT * SHIFTS, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) abort();
-        char *stack = (char *)memory + made++ % SHIFTS * SHIFT;
-        *(uint64_t *)stack = CANARY;
-        free_stacks.push_back(stack);
+        free_stacks.push_back((char *)memory + made++ % SHIFTS * SHIFT);
     }
     char *stack = free_stacks.back();
     free_stacks.pop_back();
+    *(uint64_t *)stack = CANARY;
     return stack;
 }
 
@@ -98,6 +97,12 @@ static void entry() {
     kernel_now->call(arguments_now);
     fiber_now->at = At::End;
     pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
+}
+
+static void check_stack(const Fiber &fiber) {
+    if (*(uint64_t *)fiber.stack == CANARY) return;
+    fprintf(stderr, "emulated CUDA: a thread's local memory is over 128 KiB\n");
+    abort();
 }
 
 static void resume(Fiber &fiber) {
@@ -110,8 +115,8 @@ static void resume(Fiber &fiber) {
     fiber_now = &fiber;
     watch_thread(fiber.thread);
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
+    if (fiber.at == At::Barrier || fiber.at == At::End) check_stack(fiber);
     if (fiber.at != At::End) return;
-    if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     // The next thread to start gets this stack, which is still in the cache.
     free_stacks.push_back(fiber.stack);
     fiber.stack = nullptr;
