@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
+use pipewright_stages::{Device, Place, Stage};
 
 use super::running::Pipeline;
 use crate::data::{Question, Reference};
@@ -89,10 +89,14 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// In which numbers the ranks compute.
+    /// In which numbers the ranks compute, and on which kinds of devices.
     fn numbers(&self) -> String {
         let mesh = self.ranks.mesh();
-        let all: BTreeSet<_> = mesh.world().map(|rank| mesh.place(rank).dtype.to_string()).collect();
+        let of = |place: Place| match place.device {
+            Device::Cpu => place.dtype.to_string(),
+            Device::Cuda(_) => format!("{} on a GPU", place.dtype),
+        };
+        let all: BTreeSet<_> = mesh.world().map(|rank| of(mesh.place(rank))).collect();
         all.into_iter().collect::<Vec<_>>().join(" and ")
     }
 
