@@ -376,7 +376,10 @@ fn a_reward_model_starts_from_a_model_of_texts_and_is_exported_as_one_for_transf
     has(&run("from-texts", &["lora.path=of-texts", "train.steps=1"]).stdout(), &["done: 1 step"]);
     let said = place.run_with(&["train", "my.toml"], &["lora.path=adapters"]).refused();
     assert!(said.contains("`adapters` has a reward model: it gives a text one number"), "{said}");
-    let described = place.text("of-texts/adapter_config.json").replace("CAUSAL_LM", "SEQ_CLS");
+    let described = place.text("of-texts/adapter_config.json");
+    place.write("of-texts/adapter_config.json", described.replace("\"CAUSAL_LM\"", "null"));
+    has(&run("from-none", &["lora.path=of-texts", "train.steps=1"]).stdout(), &["done: 1 step"]);
+    let described = described.replace("CAUSAL_LM", "SEQ_CLS");
     place.write("of-texts/adapter_config.json", described);
     let said =
         place.run_with(&["train", "my.toml"], &["lora.path=of-texts", "train.objective=reward"]).refused();

@@ -18,7 +18,7 @@ pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 /// adapters also change the weights of the model, or train one of the two matrices only.
 const KEYS: &[Key] = &[
     used("peft_type", "null"),
-    used("task_type", "null"),
+    may_be_null("task_type", "null"),
     used("r", "8"),
     used("lora_alpha", "8"),
     used("lora_dropout", "0.0"),
