@@ -3,6 +3,8 @@
 //! micro-batches or layers. Also tested: what layers keep takes as much memory as is counted for it, and a
 //! damaged file takes little.
 
+#[path = "../common/alone.rs"]
+mod alone;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/composed.rs"]
@@ -22,9 +24,10 @@ mod mixtral;
 mod worlds;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::{fs, thread};
 
+use alone::alone;
 use common::*;
 use composed::recipe_of_blocks;
 use counting::{allocations, live_bytes, started};
@@ -47,12 +50,6 @@ use tempfile::TempDir;
 /// it reaches its maximum only after some steps.
 const STEADY: usize = 40;
 const PATIENCE: usize = 2000;
-
-/// The tests recognise threads by the order in which they start, so each test runs alone.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|broken| broken.into_inner())
-}
 
 /// Windows of text or of tokens in a file, or images, for a model of 17 tokens or 10 classes.
 fn source(kind: &str) -> Arc<dyn DataSource> {

@@ -57,7 +57,6 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
 
 #[track_caller]
 fn holds(name: &str, config: &str) {
-    let _alone = alone();
     let ([activations, peaks], [all, held]) = trained(config);
     println!("{name}: activations {activations:?}, held {peaks:?}; all {all}, held {held}");
     for (rank, (estimated, held)) in activations.iter().zip(&peaks).enumerate() {
@@ -77,6 +76,7 @@ fn gpt(dim: usize, layers: usize, vocab: usize, seq: usize, pipeline: &str) -> S
 
 #[test]
 fn memory_of_a_gpt_is_what_was_estimated_for_several_shapes_and_schedules() {
+    let _alone = alone();
     let small = "micro_batches = 4\nmicro_batch_size = 2";
     let wide = "stages = 2\nmicro_batches = 4\nmicro_batch_size = 8\nschedule = 'gpipe'";
     for (name, config) in [
@@ -98,6 +98,7 @@ fn memory_of_a_gpt_is_what_was_estimated_for_several_shapes_and_schedules() {
 
 #[test]
 fn memory_of_a_llama_and_its_kin_is_what_was_estimated() {
+    let _alone = alone();
     let grouped = |kind: &str, keys: &str| {
         format!(
             "[model]\nkind = '{kind}'\ndim = 128\nlayers = 4\nheads = 8\nkv_heads = 2\nhead_width = 32\n\
@@ -120,6 +121,7 @@ fn memory_of_a_llama_and_its_kin_is_what_was_estimated() {
 
 #[test]
 fn memory_in_bf16_is_what_was_estimated() {
+    let _alone = alone();
     let small = "micro_batches = 4\nmicro_batch_size = 2\ndtype = 'bf16'\nstages = 2";
     for recompute in ["none", "cheap", "selective", "full"] {
         let config = gpt(128, 4, 256, 64, &format!("{small}\nrecompute = '{recompute}'"));
@@ -133,6 +135,7 @@ fn memory_in_bf16_is_what_was_estimated() {
 
 #[test]
 fn memory_of_a_mixture_of_experts_is_what_was_estimated() {
+    let _alone = alone();
     let model = "[model]\nkind = 'mixtral'\ndim = 96\nlayers = 2\nffn = 160\nexperts = 4\n";
     let rest = "[data]\nTEXT\nseq = 64\n[pipeline]\nmicro_batches = 4\nmicro_batch_size = 2\n";
     for pipeline in ["stages = 2", "stages = 2\ndtype = 'bf16'", "stages = 1\nrecompute = 'selective'"] {
@@ -142,6 +145,7 @@ fn memory_of_a_mixture_of_experts_is_what_was_estimated() {
 
 #[test]
 fn memory_of_a_perceptron_is_what_was_estimated() {
+    let _alone = alone();
     let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n";
     for (name, pipeline, rest) in [
         ("adamw", "stages = 2\nmicro_batches = 4\nmicro_batch_size = 8", ""),
@@ -153,6 +157,7 @@ fn memory_of_a_perceptron_is_what_was_estimated() {
 
 #[test]
 fn memory_with_the_gradient_of_each_sample_is_what_was_estimated() {
+    let _alone = alone();
     let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n\
                  micro_batch_size = 1\n";
     for (name, pipeline) in [
@@ -168,6 +173,7 @@ fn memory_with_the_gradient_of_each_sample_is_what_was_estimated() {
 
 #[test]
 fn memory_of_networks_of_convolutions_is_what_was_estimated() {
+    let _alone = alone();
     for (name, model) in [
         ("cnn", "kind = 'cnn'\nchannels = '16,32'"),
         ("resnet", "kind = 'resnet'\nblocks = '1,1,1'\nwidth = 16"),
@@ -186,6 +192,7 @@ fn memory_of_networks_of_convolutions_is_what_was_estimated() {
 
 #[test]
 fn memory_over_a_quantised_base_is_what_was_estimated() {
+    let _alone = alone();
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("m.gguf");
     // Matrices of 16 bits, so that the folder's are of 32.

@@ -24,6 +24,7 @@ fn windows(corpus: Corpus) -> pipewright::Result<()> {
 
 #[test]
 fn texts() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("text.txt");
     Target {
@@ -62,6 +63,7 @@ fn description(tokens: &Path) -> PathBuf {
 
 #[test]
 fn token_descriptions() {
+    let _alone = alone();
     tokens("token_descriptions", |path| {
         std::fs::rename(description(path).with_extension("whole"), description(path)).expect("moved");
         description(path)
@@ -88,11 +90,13 @@ fn tokens(name: &'static str, which: impl Fn(&Path) -> PathBuf) {
 
 #[test]
 fn token_bins() {
+    let _alone = alone();
     tokens("token_bins", Path::to_owned);
 }
 
 #[test]
 fn token_indexes() {
+    let _alone = alone();
     tokens("token_indexes", |path| path.with_extension("idx"));
 }
 
@@ -131,16 +135,19 @@ fn images(name: &'static str, changes_labels: bool) {
 
 #[test]
 fn idx_images() {
+    let _alone = alone();
     images("idx_images", false);
 }
 
 #[test]
 fn idx_labels() {
+    let _alone = alone();
     images("idx_labels", true);
 }
 
 #[test]
 fn cifar_records() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("data_batch_1.bin");
     let record: Vec<u8> = (0..3073).map(|at| (at % 10) as u8).collect();
@@ -177,6 +184,7 @@ fn documents(folder: &Path, path: &Path, tokenizer: &Tokenizer, recipe: &Recipe)
 
 #[test]
 fn json_lines() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("data.jsonl");
     let tokenizer = Tokenizer::read(&here("tests/golden/tokenizer")).expect("it is whole");
@@ -216,6 +224,7 @@ fn json_lines() {
 #[cfg(feature = "parquet")]
 #[test]
 fn parquet_tables() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("data.parquet");
     let tokenizer = Tokenizer::read(&here("tests/golden/tokenizer")).expect("it is whole");

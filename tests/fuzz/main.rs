@@ -13,6 +13,8 @@ mod settings;
 mod watch;
 mod wires;
 
+#[path = "../common/alone.rs"]
+mod alone;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/folders.rs"]
@@ -35,6 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use alone::alone;
 use files::{contents, write};
 use memory::taken;
 use mutate::{Random, mutate};
@@ -66,9 +69,6 @@ const KEPT: usize = 2000;
 impl Target<'_> {
     /// Reads inputs until enough are read. `read` returns the message of a refusal.
     fn fuzz(mut self, mut read: impl FnMut(&[u8]) -> Result<(), String>) {
-        static ALONE: Mutex<()> = Mutex::new(());
-        // Memory is counted for the whole process.
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = Watch::begin(&files::kept().join(format!("{}.input", self.name)));
         if let Some(path) = env::var_os("PIPEWRIGHT_FUZZ_INPUT") {
             let said = self.read(&watch, &fs::read(path).expect("the input is there"), &mut read);

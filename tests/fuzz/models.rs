@@ -13,6 +13,7 @@ const WORDS: &str = "llama, mistral, qwen3, gpt2, mixtral, rope_parameters, llam
 
 #[test]
 fn model_configs() {
+    let _alone = alone();
     for family in ["llama", "llama3", "mistral", "mixtral", "qwen2", "qwen3", "gpt2"] {
         let folder = copied(&format!("hf/{family}"));
         let path = folder.path().join("config.json");
@@ -33,6 +34,7 @@ fn model_configs() {
 
 #[test]
 fn safetensors() {
+    let _alone = alone();
     let folder = copied("hf/llama");
     let path = folder.path().join("model.safetensors");
     Target {
@@ -51,6 +53,7 @@ fn safetensors() {
 
 #[test]
 fn indexes_of_safetensors() {
+    let _alone = alone();
     let folder = copied("hf/llama");
     let (one, part) = (folder.path().join("model.safetensors"), "model-00001-of-00001.safetensors");
     let index = folder.path().join("model.safetensors.index.json");
@@ -73,6 +76,7 @@ fn indexes_of_safetensors() {
 
 #[test]
 fn gguf_files() {
+    let _alone = alone();
     let scratch = TempDir::new().expect("a folder");
     let (path, folder) = (scratch.path().join("m.gguf"), scratch.path().join("m"));
     let mut file = gguf::small();
@@ -123,6 +127,7 @@ fn small_tokenizer() -> Value {
 
 #[test]
 fn tokenizers() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("tokenizer.json");
     let golden = here("tests/golden/tokenizer/tokenizer.json");
@@ -185,10 +190,12 @@ fn adapters(name: &'static str, file: &str) {
 
 #[test]
 fn adapter_configs() {
+    let _alone = alone();
     adapters("adapter_configs", "adapter_config.json");
 }
 
 #[test]
 fn adapter_weights() {
+    let _alone = alone();
     adapters("adapter_weights", "adapter_model.safetensors");
 }

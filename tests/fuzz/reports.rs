@@ -118,6 +118,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static str) {
 
 #[test]
 fn report_metrics() {
+    let _alone = alone();
     fuzz(
         "report_metrics",
         "metrics.jsonl",
@@ -129,6 +130,7 @@ fn report_metrics() {
 
 #[test]
 fn report_about() {
+    let _alone = alone();
     fuzz(
         "report_about",
         "about.json",
@@ -139,6 +141,7 @@ fn report_about() {
 
 #[test]
 fn report_settings() {
+    let _alone = alone();
     fuzz(
         "report_settings",
         "config.toml",
@@ -148,6 +151,7 @@ fn report_settings() {
 
 #[test]
 fn report_history() {
+    let _alone = alone();
     fuzz(
         "report_history",
         "history.jsonl",
@@ -157,6 +161,7 @@ fn report_history() {
 
 #[test]
 fn report_samples() {
+    let _alone = alone();
     fuzz(
         "report_samples",
         "samples.jsonl",
@@ -166,6 +171,7 @@ fn report_samples() {
 
 #[test]
 fn report_timelines() {
+    let _alone = alone();
     fuzz(
         "report_timelines",
         "plan-and-trace.svg",

@@ -17,8 +17,6 @@ const KEY: &str = "7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7f7
 
 /// Does something with a key in use, or with none. The whole process has one key.
 fn keyed<T>(has_key: bool, act: impl FnOnce() -> T) -> T {
-    static IN_USE: Mutex<()> = Mutex::new(());
-    let _in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
     Key::set(has_key.then(|| Key::parse("the test", KEY).expect("a key")));
     let done = act();
     Key::set(None);
@@ -63,16 +61,19 @@ fn checkpoints(name: &'static str, file: &str, description: Option<&str>) {
 
 #[test]
 fn checkpoint_descriptions() {
+    let _alone = alone();
     checkpoints("checkpoint_descriptions", "state.json", None);
 }
 
 #[test]
 fn checkpoint_models() {
+    let _alone = alone();
     checkpoints("checkpoint_models", "model.safetensors", Some(OLD));
 }
 
 #[test]
 fn checkpoint_optimizers() {
+    let _alone = alone();
     checkpoints("checkpoint_optimizers", "optimizer.safetensors", Some(OLD));
 }
 
@@ -98,17 +99,20 @@ fn encrypted(name: &'static str, file: &str) {
 
 #[test]
 fn encrypted_descriptions() {
+    let _alone = alone();
     encrypted("encrypted_descriptions", "state.json");
 }
 
 #[test]
 fn encrypted_models() {
+    let _alone = alone();
     encrypted("encrypted_models", "model.safetensors");
 }
 
 /// The manifest of a copy, with a checksum that is right: so what is behind it is read.
 #[test]
 fn checkpoint_manifests() {
+    let _alone = alone();
     let (folder, place) = saved(false);
     let copies = folder.path().join("copies");
     let store = Store::open(copies.to_str().expect("it is text")).expect("a folder is a store");
@@ -136,6 +140,7 @@ fn checkpoint_manifests() {
 
 #[test]
 fn run_marks() {
+    let _alone = alone();
     let (folder, _) = saved(false);
     let path = folder.path().join("run.json");
     let mark = r#"{

@@ -34,6 +34,7 @@ fn read_config(input: &[u8]) -> Result<(), String> {
 
 #[test]
 fn configs() {
+    let _alone = alone();
     let text = fs::read_to_string(here("examples/gpt-text.toml")).expect("an example");
     let variables =
         "PIPEWRIGHT_MODEL__DIM=16\nRANK=0\nWORLD_SIZE=2\nMASTER_ADDR=localhost\nMASTER_PORT=29500";
@@ -65,6 +66,7 @@ fn configs() {
 
 #[test]
 fn schedules() {
+    let _alone = alone();
     let named =
         |name: &str, ranks, micro_batches| Schedule::named(name, ranks, micro_batches).expect("it fits");
     let mut seeds = vec![
@@ -121,6 +123,7 @@ fn measured() -> Value {
 
 #[test]
 fn costs() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("costs.json");
     Target {
@@ -143,6 +146,7 @@ fn costs() {
 
 #[test]
 fn costs_are_read_with_all_their_digits() {
+    let _alone = alone();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("costs.json");
     let mut costs = measured();

@@ -52,17 +52,20 @@ fn on_a_connection(name: &'static str, on: usize) {
 
 #[test]
 fn frames_of_ranks() {
+    let _alone = alone();
     on_a_connection("frames_of_ranks", 0);
 }
 
 #[test]
 fn frames_that_say_who_is_alive() {
+    let _alone = alone();
     on_a_connection("frames_that_say_who_is_alive", 2);
 }
 
 /// What strangers say to a process that listens. It lets the real one in all the same.
 #[test]
 fn strangers() {
+    let _alone = alone();
     let address = free_address();
     thread::scope(|scope| {
         let first = scope.spawn(|| join(0, &address, 36_000));
@@ -93,6 +96,7 @@ fn strangers() {
 /// What somebody says who knows the secret.
 #[test]
 fn hellos() {
+    let _alone = alone();
     let key = key(SECRET);
     Target {
         name: "hellos",
@@ -132,6 +136,7 @@ fn hellos() {
 /// What process 0 of a run says to one that joins.
 #[test]
 fn welcomes() {
+    let _alone = alone();
     let key = key(SECRET);
     let run = vec![7; 32];
     let addresses = ["127.0.0.1:9", "127.0.0.1:9"];
@@ -166,6 +171,7 @@ fn welcomes() {
 /// With another first byte than 0 it says that it is there, and is not.
 #[test]
 fn first_words() {
+    let _alone = alone();
     Target {
         name: "first_words",
         seeds: vec![vec![0], vec![1], [vec![0], head(8, 0, 0, 0)].concat()],
