@@ -17,7 +17,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn step(schedule: Schedule, traced: bool) -> pipewright::Result<(Duration, usize)> {
     let actions = (0..schedule.ranks()).map(|rank| schedule.actions(Rank(rank)).len()).max().unwrap_or(0);
     let stages = vec![StageCost::NOTHING; schedule.stages() as usize];
-    let mut pipeline = support::pipeline(schedule, stages)?;
+    let mut pipeline = support::builder(schedule, stages).launch()?;
     let times = (0..220).map(|_| {
         let started = Instant::now();
         let step = if traced { pipeline.step_traced().map(|_| ()) } else { pipeline.step().map(|_| ()) };

@@ -62,7 +62,7 @@ fn compare(name: &str, ranks: u32, micro_batches: u32) -> Result<f64> {
     let costs = Costs::share(SHARE, 0.0)?;
     let schedule = Schedule::make(name, ranks, None, micro_batches, &costs)?.in_turn();
     let simulation = simulate(&schedule, &costs, LinkKind::Buffered)?;
-    let mut pipeline = support::pipeline(schedule.clone(), costs.of(schedule.placement())?)?;
+    let mut pipeline = support::builder(schedule.clone(), costs.of(schedule.placement())?).launch()?;
     pipeline.step()?;
     let mut reports = (0..STEPS).map(|_| pipeline.step()).collect::<Result<Vec<_>>>()?;
     reports.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipewright::Pipeline;
 use pipewright::plan::StageCost;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::{Bytes, ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::{Pipeline, PipelineBuilder};
 use same::Same;
 
 /// A wire that holds nothing.
@@ -82,8 +82,8 @@ impl Loss<Nothing> for NoLoss {
     }
 }
 
-/// A pipeline whose passes take this many seconds at each stage.
-pub(crate) fn pipeline(schedule: Schedule, costs: Vec<StageCost>) -> pipewright::Result<Pipeline<Sleeping>> {
+/// Builds a pipeline whose passes take this many seconds at each stage.
+pub(crate) fn builder(schedule: Schedule, costs: Vec<StageCost>) -> PipelineBuilder<Sleeping> {
     let stages = costs
         .into_iter()
         .map(|cost| Box::new(move || Ok(Sleeping(cost))) as StageBuilder<Sleeping>)
@@ -93,5 +93,4 @@ pub(crate) fn pipeline(schedule: Schedule, costs: Vec<StageCost>) -> pipewright:
         .stages(stages)
         .loss(NoLoss)
         .data(Arc::new(Same(Tensor::zeros(&[1]))))
-        .launch()
 }

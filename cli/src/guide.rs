@@ -28,6 +28,7 @@ pages! {
     out_and_back: "../../book/src/out-and-back.md",
     auto: "../../book/src/auto.md",
     bubbles: "../../book/src/bubbles.md",
+    bubbles_end: "../../book/src/bubbles-end.md",
     choosing: "../../book/src/choosing.md",
     schedules_in_figures: "../../book/src/schedules-in-figures.md",
     own_schedule: "../../book/src/own-schedule.md",

@@ -16,6 +16,7 @@ mod watcher;
 
 pub(crate) use job::Job;
 pub(crate) use ranks::Ranks;
+pub(crate) use runtime::Asked;
 pub use typical_wait::StallWarning;
 pub use watcher::Look;
 pub(crate) use watcher::{OnStall, StallRules};

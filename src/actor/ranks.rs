@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::board::Board;
 use super::caller::CallerProgress;
 use super::job::Job;
-use super::runtime::Runtime;
+use super::runtime::{Asked, Runtime};
 use super::typical_wait::TypicalWait;
 use super::watcher::{OnStall, StallRules, Watcher};
 use crate::error::{CallError, LaunchError, Result};
@@ -132,9 +132,49 @@ impl<S: Stage> Ranks<S> {
     where
         T: Send + 'static,
     {
+        self.wait_for(what, &mut self.runtime.send(job))
+    }
+
+    /// Waits for the answers of this process's ranks.
+    fn wait_for<T>(&self, what: &str, asked: &mut Asked<S, T>) -> Result<Vec<T>>
+    where
+        T: Send + 'static,
+    {
         let keep_waiting = |progress| self.peers.keep_waiting(progress);
-        let ask = || self.runtime.ask_all(job, &keep_waiting);
-        self.told(self.calls.during(what, Part::Ranks, ask))
+        let wait = || self.runtime.answers(asked, &keep_waiting);
+        self.told(self.calls.during(what, Part::Ranks, wait))
+    }
+
+    /// Sends every rank of this process a job, for [`Ranks::answers`].
+    pub(crate) fn send<T>(&self, job: impl FnMut(WorldRank) -> Job<S, T>) -> Asked<S, T>
+    where
+        T: Send + 'static,
+    {
+        self.runtime.send(job)
+    }
+
+    /// Waits for the answers to a job, in rank order: of all processes. A rank that has begun a `later` job
+    /// may fail in it. The others then only know that it has stopped, and the cause is in the answers to that
+    /// job.
+    ///
+    /// # Errors
+    /// As for [`Ranks::ask_all`].
+    pub(crate) fn answers<T>(
+        &self,
+        what: &str,
+        mut asked: Asked<S, T>,
+        later: Option<&mut Asked<S, T>>,
+    ) -> Result<Vec<T>>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let own = match (self.wait_for(what, &mut asked), later) {
+            (Err(echo), Some(later)) if echo.is_echo() && !echo.is_left_early() => {
+                Err(self.wait_for(what, later).err().filter(|cause| !cause.is_echo()).unwrap_or(echo))
+            }
+            (own, _) => own,
+        };
+        self.spread_of(what, own)
     }
 
     /// A result. If the call was left early, nothing more is told of stalls, and ranks of other processes are

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use actix::dev::Request;
 use actix::{Actor, Addr, Arbiter, System};
-use futures_util::future::join_all;
+use futures_util::future::{JoinAll, join_all};
 use pipewright_stages::Stage;
 
 use super::job::Job;
@@ -17,6 +18,10 @@ use crate::error::{CallError, Error, LaunchError, Result, panic_message};
 use crate::id::WorldRank;
 use crate::system;
 use crate::worker::Progress;
+
+/// A job that all ranks of this process have been sent, whose answers nobody has asked for yet.
+#[allow(missing_debug_implementations, reason = "holds messages to actors")]
+pub(crate) struct Asked<S: Stage, T: Send + 'static>(JoinAll<Request<StageActor<S>, Job<S, T>>>);
 
 /// How many files the thread of a rank has open, and some for the others of the process.
 const FILES_EACH: usize = 5;
@@ -93,23 +98,26 @@ impl<S: Stage> Runtime<S> {
         found.expect("only this process's own ranks are asked for")
     }
 
-    /// Sends every rank a job and waits for all answers, in rank order.
-    ///
-    /// # Errors
-    /// When any rank fails: the first cause, and not the errors that follow from it. Also the errors of
-    /// [`Watch::wait`].
-    pub(crate) fn ask_all<T>(
-        &self,
-        job: impl FnMut(WorldRank) -> Job<S, T>,
-        keep_waiting: KeepWaiting<'_>,
-    ) -> Result<Vec<T>>
+    /// Sends every rank a job. A rank does one job after the other.
+    pub(crate) fn send<T>(&self, job: impl FnMut(WorldRank) -> Job<S, T>) -> Asked<S, T>
     where
         T: Send + 'static,
     {
         let jobs = self.ranks.iter().copied().map(job);
-        let answers = self.actors.iter().zip(jobs).map(|(actor, job)| actor.send(job));
+        Asked(join_all(self.actors.iter().zip(jobs).map(|(actor, job)| actor.send(job))))
+    }
+
+    /// Waits for all answers to a job, in rank order.
+    ///
+    /// # Errors
+    /// When any rank fails: the first cause, and not the errors that follow from it. Also the errors of
+    /// [`Watch::wait`].
+    pub(crate) fn answers<T>(&self, asked: &mut Asked<S, T>, keep_waiting: KeepWaiting<'_>) -> Result<Vec<T>>
+    where
+        T: Send + 'static,
+    {
         let answers: Vec<Result<T>> = self
-            .wait(join_all(answers), keep_waiting)?
+            .wait(&mut asked.0, keep_waiting)?
             .into_iter()
             .zip(&self.ranks)
             .map(|(answer, rank)| answer.unwrap_or_else(|_| no_answer(*rank)))

@@ -19,10 +19,11 @@ pub enum NotFinite {
         /// Where its forward pass fails first; none where the numbers of all layers are finite.
         found: Option<Finding>,
     },
-    /// The loss of a micro-batch in a step of a parameter server. The ranks learnt of it after other steps.
+    /// The loss of a micro-batch in a step of a parameter server, or without a barrier, where a rank failed
+    /// in the next step. The ranks learnt of it after other steps had begun.
     #[error(
-        "the loss of micro-batch {micro_batch} is not finite; other steps have changed the weights since, so \
-         its layer was not looked for"
+        "the loss of micro-batch {micro_batch} is not finite; later steps had begun, so its layer was not \
+         looked for"
     )]
     StaleLoss {
         /// The first micro-batch whose loss is not finite.

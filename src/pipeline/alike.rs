@@ -54,6 +54,7 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
         ),
     );
     add("the sums of gradients", spec.sums.to_string());
+    add("the barrier between steps", spec.barrier.to_string());
     for (stage, builder) in spec.stages.iter().enumerate() {
         let described = builder.describe();
         let (layers, files) = described.split_once('\n').unwrap_or((&described, ""));

@@ -170,6 +170,21 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// Whether all ranks wait for each other at the end of each step. Without that, a rank updates its
+    /// weights, and begins the next step, while other ranks still finish the step before. Schedules whose
+    /// ranks end at different times (`zb-2p`, `zb-v`) then have no idle time between two steps that follow
+    /// each other ([`Pipeline::steps_until`]). If the gradient has to be clipped, or a number is not finite,
+    /// the ranks find out too late, take back two steps, and run them again. So a step begins early only
+    /// while nothing is clipped. The weights are the same, bit for bit.
+    ///
+    /// Without a barrier, each rank keeps a second copy of its trained weights and their optimizer state. All
+    /// ranks are on the CPU. Default: true.
+    #[must_use]
+    pub fn barrier(mut self, barrier: bool) -> Self {
+        self.spec.barrier = barrier;
+        self
+    }
+
     /// The learning rate of each step. Default: a constant 1e-3.
     #[must_use]
     pub fn learning_rate(mut self, learning_rate: LearningRate) -> Self {

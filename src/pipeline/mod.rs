@@ -17,6 +17,7 @@ mod shapes;
 mod spec;
 mod stale_steps;
 mod step;
+mod without_barrier;
 
 pub use builder::PipelineBuilder;
 pub use launch::cores;

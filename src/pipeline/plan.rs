@@ -40,6 +40,7 @@ impl Plan {
         check_server(spec)?;
         check_shards(spec)?;
         check_private(spec)?;
+        check_barrier(spec)?;
         let first = schedules.first().expect("checked: there are replicas");
         check_directions(first)?;
         check_count(first, spec.stages.len())?;
@@ -64,6 +65,7 @@ impl Plan {
             privacy: spec.privacy,
             sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
             state_on_host: spec.state_on_host,
+            barrier: spec.barrier,
             max_staleness: spec.max_staleness(),
             restarts: spec.restarts,
             threads: spec.threads_per_rank,
@@ -222,6 +224,31 @@ fn check_private<S: Stage>(spec: &Spec<S>) -> Result<()> {
     };
     Err(LaunchError::new(format!(
         "a training cannot be private: {why}; or leave out `.privacy(...)` (`privacy.clip`)"
+    ))
+    .into())
+}
+
+/// Refuses steps without a barrier where a step cannot be taken back.
+fn check_barrier<S: Stage>(spec: &Spec<S>) -> Result<()> {
+    let gpu = spec.places.iter().find(|place| place.device != Device::Cpu);
+    let (what, advice) = match gpu {
+        _ if spec.barrier => return Ok(()),
+        Some(place) => {
+            (format!("ranks on {}", place.device), "put all ranks on the CPU (`pipeline.devices`)")
+        }
+        None if spec.is_served() => {
+            ("a parameter server".to_owned(), "take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)")
+        }
+        None if spec.privacy.is_some() => {
+            ("a private training".to_owned(), "leave out `.privacy(...)` (`privacy.clip`)")
+        }
+        None if spec.restarts.most > 0 => {
+            ("ranks that are built again after a failure".to_owned(), "set `train.restarts` to 0")
+        }
+        None => return Ok(()),
+    };
+    Err(LaunchError::new(format!(
+        "{what} cannot train without a barrier: {advice}, or leave out `.barrier(false)` (`pipeline.barrier`)"
     ))
     .into())
 }

@@ -27,12 +27,16 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// The targets counted: tokens, rows, or numbers.
     pub weight: f64,
-    /// Seconds from the call to its return, in this process. Only this number, and the bubbles that are
+    /// Seconds from the call to its return, in this process. Without a barrier, from the end of the step
+    /// before, if this one had begun then. Only this number, and the bubbles that are
     /// computed from it, differ between processes.
     pub seconds: f64,
     /// Each rank's share, in the order of their numbers: over all replicas. If weights may be stale, the
     /// shares of this process only, unless the step was traced.
     pub ranks: Vec<RankReport>,
+    /// Whether the step had to be clipped when the next one had begun, so that both run again. Only without a
+    /// [barrier](super::PipelineBuilder::barrier).
+    pub taken_back: bool,
     /// The ranks that failed in this step and were built again, if they may be
     /// ([`PipelineBuilder::restarts`](super::PipelineBuilder::restarts)).
     pub restarts: Vec<Restart>,

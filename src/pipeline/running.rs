@@ -11,7 +11,7 @@ use pipewright_stages::optimizer::LearningRate;
 use super::recovery::{RejoinState, Rejoined};
 use super::report::StepReport;
 use super::spec::{Cutter, Fits, SharedBuilder, Spec};
-use crate::actor::Ranks;
+use crate::actor::{Asked, Ranks};
 use crate::checkpoint::{Copies, Writing};
 use crate::data::{Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::mesh::RankName;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
-use crate::worker::{Forwards, ParameterInfo, Plan, Staleness};
+use crate::worker::{Forwards, ParameterInfo, Plan, Staleness, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
 /// checkpoint that is on its way is complete.
@@ -49,6 +49,7 @@ pub struct Pipeline<S: Stage> {
     pub(super) summed: Option<Arc<Summed>>,
     pub(super) learning_rate: LearningRate,
     pub(super) stale: Stale,
+    pub(super) next: NextStep<S>,
     pub(super) text: TextState,
     pub(super) beside: AsyncCheckpoints,
     pub(super) config: String,
@@ -86,6 +87,7 @@ impl<S: Stage> Pipeline<S> {
             summed,
             learning_rate: spec.learning_rate,
             stale: Stale::default(),
+            next: NextStep::default(),
             text: TextState::default(),
             beside: AsyncCheckpoints::default(),
             config: spec.config.clone(),
@@ -115,9 +117,9 @@ impl<S: Stage> Pipeline<S> {
         &self.plan.schedules[0]
     }
 
-    /// The schedule of each replica.
-    pub(crate) fn schedules(&self) -> &[Arc<Schedule>] {
-        &self.plan.schedules
+    /// The schedule of each replica, and whether their steps have a barrier.
+    pub(crate) fn schedules_and_barrier(&self) -> (&[Arc<Schedule>], bool) {
+        (&self.plan.schedules, self.plan.barrier)
     }
 
     /// The number of replicas.
@@ -188,7 +190,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Process`] or [`Error::ProcessGone`] when another process has failed.
     pub fn any(&mut self, yes: bool) -> Result<bool> {
-        if let Some(known) = self.any_stale(yes) {
+        if let Some(known) = self.any_stale(yes).or_else(|| self.any_while_begun(yes)) {
             return Ok(known);
         }
         self.begin(format_args!("question whether any process says yes"))?;
@@ -250,6 +252,9 @@ impl<S: Stage> Pipeline<S> {
     /// Begins a call, which all processes must make. No weight is stale in it. After a failure it returns an
     /// error.
     pub(super) fn begin(&mut self, call: Arguments<'_>) -> Result<Call> {
+        if self.failure.is_none() {
+            self.check_not_begun()?;
+        }
         let call = self.announce(call)?;
         self.settle()?;
         Ok(call)
@@ -330,6 +335,52 @@ pub(super) struct Stale {
     pub(super) asks: bool,
     /// Whether a process asked that, in the newest step that all know of.
     pub(super) asked: bool,
+}
+
+/// The number of steps in a row that must need no clipping before a step begins early for the first time.
+pub(super) const QUIET: u64 = 8;
+
+/// A step that the ranks have begun.
+#[allow(missing_debug_implementations, reason = "holds messages to actors")]
+pub(super) struct Begun<S: Stage> {
+    pub(super) step: u64,
+    /// Whether the next step follows without any other call between them.
+    pub(super) goes_on: bool,
+    pub(super) asked: Asked<S, Trained>,
+}
+
+/// The step that may begin before the last one has ended.
+#[allow(missing_debug_implementations, reason = "holds messages to actors")]
+pub(super) struct NextStep<S: Stage> {
+    /// The step before which there may be another call.
+    pub(super) until: u64,
+    /// The next step, if it has begun.
+    pub(super) begun: Option<Begun<S>>,
+    /// When the last step ended.
+    pub(super) ended: Instant,
+    /// Whether the last step was taken back, and runs again with the next one.
+    pub(super) taken_back: bool,
+    /// How many steps in a row needed no clipping, and how many must before a step begins early.
+    pub(super) quiet: u64,
+    pub(super) needed: u64,
+    /// Whether this process asks all to end, and whether any process did in the last step.
+    pub(super) asks: bool,
+    pub(super) asked: bool,
+}
+
+impl<S: Stage> Default for NextStep<S> {
+    fn default() -> Self {
+        Self {
+            until: 0,
+            begun: None,
+            ended: Instant::now(),
+            taken_back: false,
+            quiet: 0,
+            needed: QUIET,
+            asks: false,
+            asked: false,
+        }
+    }
 }
 
 /// The checkpoint that is on its way, and the memory for copies.

@@ -88,6 +88,7 @@ impl<S: Stage> Pipeline<S> {
     /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let checkpoint = self.opened(folder.as_ref())?;
+        self.steps_until(0);
         self.ranks.ask_all("verifying a checkpoint", |_| {
             let checkpoint = Arc::clone(&checkpoint);
             Job::ask(move |worker| worker.verify(&checkpoint))

@@ -34,6 +34,8 @@ pub(super) struct Spec<S: Stage> {
     pub(super) sums: DType,
     pub(super) state_on_host: bool,
     pub(super) sync: SyncMode,
+    /// Whether all ranks wait for each other at the end of each step.
+    pub(super) barrier: bool,
     pub(super) learning_rate: LearningRate,
     pub(super) clip: Option<f64>,
     pub(super) privacy: Option<Privacy>,
@@ -128,6 +130,7 @@ impl<S: Stage> Default for Spec<S> {
             sums: DType::F32,
             state_on_host: false,
             sync: SyncMode::default(),
+            barrier: true,
             learning_rate: LearningRate::Constant(1e-3),
             clip: None,
             privacy: None,

@@ -11,6 +11,7 @@ use super::report::StepReport;
 use super::running::Pipeline;
 use crate::actor::Job;
 use crate::error::{Error, Finding, NotFinite, Result};
+use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::Timeline;
 use crate::worker::{
@@ -41,23 +42,12 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs one training step. If it is `traced`, the ranks' records are returned too.
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
-        self.keep_if_due()?;
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
-        self.text.end();
-        let call = match traced {
-            false if self.is_stale() => self.announce(format_args!("step {step}"))?,
-            false => self.begin(format_args!("step {step}"))?,
-            true => self.begin(format_args!("traced step {step}"))?,
+        let (answers, seconds) = match self.plan.barrier || traced {
+            true => self.run_alone(traced)?,
+            false => self.run_without_barrier()?,
         };
-        let trace_from = traced.then(|| self.common_instant()).transpose();
-        let trace_from = self.note(trace_from)?;
-        let started = Instant::now();
-        for loader in &self.loaders {
-            loader.begin(step, step + 1 < self.known_steps);
-        }
-        let answers = self.run_step(StepRequest { call, step, learning_rate, trace_from, asks: false })?;
-        let seconds = started.elapsed().as_secs_f64();
         let loss_step = self.reported(step);
         let totals = self.totals(loss_step, &answers);
         if self.is_stale() && totals.is_err() {
@@ -66,9 +56,10 @@ impl<S: Stage> Pipeline<S> {
             let _ = self.settle();
         }
         let totals = totals?;
-        let ranks = answers
-            .iter()
-            .map(|answer| RankReport { bubble: 1.0 - answer.report.busy / seconds, ..answer.report });
+        let ranks = answers.iter().map(|answer| RankReport {
+            bubble: (1.0 - answer.report.busy / seconds).max(0.0),
+            ..answer.report
+        });
         let report = StepReport {
             step,
             loss_step,
@@ -79,6 +70,7 @@ impl<S: Stage> Pipeline<S> {
             weight: totals.score.weight,
             seconds,
             ranks: ranks.collect(),
+            taken_back: self.next.taken_back,
             restarts: answers.iter().flat_map(|answer| answer.restarts.clone()).collect(),
         };
         metrics::record(&report, self.ranks.mesh(), self.process());
@@ -90,6 +82,40 @@ impl<S: Stage> Pipeline<S> {
         Ok((report, traces))
     }
 
+    /// Runs a step before which all others have ended. Returns the ranks' answers, and how long it took.
+    fn run_alone(&mut self, traced: bool) -> Result<(Vec<Trained>, f64)> {
+        self.keep_if_due()?;
+        let step = self.next_step;
+        self.text.end();
+        let call = match traced {
+            false if self.is_stale() => self.announce(format_args!("step {step}"))?,
+            false => self.begin(format_args!("step {step}"))?,
+            true => self.begin(format_args!("traced step {step}"))?,
+        };
+        let trace_from = traced.then(|| self.common_instant()).transpose();
+        let trace_from = self.note(trace_from)?;
+        let started = Instant::now();
+        self.read_data(step);
+        let answers = self.run_step(self.request(call, step, trace_from))?;
+        if let (false, Some(outcome)) = (self.plan.barrier, answers[0].outcome) {
+            self.learn(outcome, false);
+        }
+        Ok((answers, started.elapsed().as_secs_f64()))
+    }
+
+    /// Lets the loaders read a step's data.
+    pub(super) fn read_data(&self, step: u64) {
+        for loader in &self.loaders {
+            loader.begin(step, step + 1 < self.known_steps);
+        }
+    }
+
+    /// What the ranks are told of a step that the ranks end together.
+    pub(super) fn request(&self, call: Call, step: u64, trace_from: Option<Instant>) -> StepRequest {
+        let learning_rate = self.learning_rate.at(step);
+        StepRequest { call, step, learning_rate, trace_from, asks: false, goes_on: false }
+    }
+
     /// Runs a step on the ranks. A traced one waits for all processes.
     fn run_step(&mut self, request: StepRequest) -> Result<Vec<Trained>> {
         if self.is_stale() {
@@ -98,11 +124,17 @@ impl<S: Stage> Pipeline<S> {
         let step = request.step;
         let answers = self.ranks.ask_all("training", |_| Job::train(request));
         let answers = self.note(answers)?;
-        if let Some(data) = &self.summed {
-            let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step..step + 1);
-            self.note(same)?;
-        }
+        self.compare_batches(step)?;
         Ok(answers)
+    }
+
+    /// Fails if processes trained with different data.
+    pub(super) fn compare_batches(&mut self, step: u64) -> Result<()> {
+        let Some(data) = &self.summed else {
+            return Ok(());
+        };
+        let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step..step + 1);
+        self.note(same)
     }
 
     /// One instant, just before now, on the clocks of all processes.
@@ -117,9 +149,10 @@ impl<S: Stage> Pipeline<S> {
 
     /// The step's totals, on which the ranks have agreed. If a number is not finite, an error with its place.
     pub(super) fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<StepTotals> {
-        match answers.first().expect("a pipeline has at least one rank").outcome {
+        let first = answers.first().expect("a pipeline has at least one rank");
+        match first.outcome.expect("the ranks have agreed, or `run_without_barrier` has for them") {
             StepOutcome::Updated(totals) => Ok(totals),
-            StepOutcome::NotFinite(Fault::Loss(micro_batch)) if !self.is_stale() => {
+            StepOutcome::NotFinite(Fault::Loss(micro_batch)) if !self.is_stale() && !self.has_failed() => {
                 let found = self.search(step, micro_batch)?;
                 let what = Box::new(NotFinite::Loss { micro_batch, found });
                 Err(Error::NotFinite { step, what })

@@ -201,6 +201,7 @@ impl Run {
             forecast: self.forecast,
             tracer: None,
             traced: None,
+            pause: false,
             notes: Vec::new(),
             copies: self.copy_to.is_some(),
             copying: None,

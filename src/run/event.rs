@@ -107,7 +107,8 @@ pub enum Event<'a> {
 pub enum Next {
     /// The run continues.
     Continue,
-    /// The run saves and ends after this step.
+    /// The run saves and ends after this step. Steps [without a barrier](crate::PipelineBuilder::barrier)
+    /// that have begun are completed first: up to two, with several processes up to four.
     Stop,
 }
 

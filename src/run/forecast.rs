@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::pipeline::StepReport;
 use crate::plan::{Costs, median};
-use crate::plan::{Prediction, simulate};
+use crate::plan::{Prediction, period, simulate};
 use crate::schedule::{LinkKind, Schedule, Timeline};
 
 /// Steps that do not count: memory is touched for the first time, and caches are cold.
@@ -78,7 +78,7 @@ impl Forecast {
     /// one.
     pub(super) fn add(
         &mut self,
-        schedules: &[Arc<Schedule>],
+        (schedules, barrier): (&[Arc<Schedule>], bool),
         report: &StepReport,
         timeline: Option<Timeline>,
     ) -> Result<Option<StepTime>> {
@@ -93,7 +93,7 @@ impl Forecast {
         if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
             return Ok(None);
         }
-        self.predicted = Some(predict(schedules, &std::mem::take(&mut self.traced))?);
+        self.predicted = Some(predict((schedules, barrier), &std::mem::take(&mut self.traced))?);
         Ok(self.predicted)
     }
 
@@ -120,9 +120,16 @@ impl fmt::Display for ForecastReport {
 }
 
 /// The simulated step of these replicas, if every pass and the end of the step take their median times.
-fn predict(schedules: &[Arc<Schedule>], steps: &[(StepReport, Timeline)]) -> Result<StepTime> {
+/// Traced steps have a barrier.
+fn predict(
+    (schedules, barrier): (&[Arc<Schedule>], bool),
+    steps: &[(StepReport, Timeline)],
+) -> Result<StepTime> {
     let costs = Costs::measured(steps.iter().map(|(_, timeline)| timeline))?;
-    let (makespan, passes) = simulated(schedules, &costs)?;
+    let (mut makespan, passes) = simulated(schedules, &costs)?;
+    if let ([only], false) = (schedules, barrier) {
+        makespan = makespan.min(period(only, &costs, LinkKind::Buffered)?);
+    }
     let end = |(report, timeline): &(StepReport, Timeline)| {
         let ends = timeline.ranks.iter().flatten().map(|timed| timed.end);
         (report.seconds - ends.fold(0.0, f64::max)).max(0.0)

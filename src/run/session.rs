@@ -26,6 +26,9 @@ use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
 use crate::privacy::Accountant;
 use crate::{Error, Result, checkpoint};
 
+/// Without a barrier, a run looks only after so many steps whether somebody has asked for a new cut.
+const REPLAN_EVERY: u64 = 32;
+
 /// A run that is ready for its next step.
 pub struct Session<'p, S: Stage> {
     pub(super) pipeline: &'p mut Pipeline<S>,
@@ -58,6 +61,8 @@ pub struct Session<'p, S: Stage> {
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
+    /// Whether the run has to end, or to ask something, while the next step has begun.
+    pub(super) pause: bool,
     /// Notes about its beginning.
     pub(super) notes: Vec<String>,
     pub(super) rejoining: Rejoining,
@@ -107,6 +112,7 @@ impl<S: Stage> Session<'_, S> {
     /// a validation is refused, the steps before it are saved.
     pub fn train(mut self) -> Result<Outcome> {
         let result = self.run();
+        self.pipeline.steps_until(0);
         if let Err(error) = &result {
             self.fail(error);
         }
@@ -155,7 +161,13 @@ impl<S: Stage> Session<'_, S> {
             return self.save_last().map(|()| Some(Ended::Done));
         }
         let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
-        if !self.pipeline.any(stopped || interrupted)? {
+        let ends = self.pipeline.any(stopped || interrupted)?;
+        if self.pipeline.next_has_begun() {
+            self.pause |= ends;
+            *validation = self.step()?;
+            return Ok(None);
+        }
+        if !ends {
             if self.take_in_newcomers()? {
                 return Ok(None);
             }
@@ -200,6 +212,9 @@ impl<S: Stage> Session<'_, S> {
         self.watch(&report);
         self.check_place()?;
         self.prove(report.loss_step);
+        if report.taken_back {
+            self.note("clipped when the next step had begun: both were run again");
+        }
         for restart in &report.restarts {
             self.listeners.tell(&Event::Restart(restart));
             self.note(&restart.to_string());
@@ -233,9 +248,30 @@ impl<S: Stage> Session<'_, S> {
         Ok(validation.map(|validation| validation.all))
     }
 
+    /// The step before which something else happens: nothing else comes between the steps before it.
+    fn next_pause(&mut self) -> u64 {
+        let done = self.done();
+        let pauses = |done: u64| {
+            let validates = self.validation.as_ref().map_or(0, |validation| validation.every);
+            let samples = self.samples.as_ref().map_or(0, |samples| samples.every);
+            let asks = self.replan.as_ref().map_or(0, |_| REPLAN_EVERY);
+            let all = [validates, samples, asks, self.save_every, self.kept.every];
+            let is_traced = self.tracer.as_ref().is_some_and(|tracer| tracer.wants(done));
+            done >= self.steps || is_traced || all.iter().any(|every| is_due(done, *every))
+        };
+        let is_measured = self.forecast.as_ref().is_some_and(|forecast| forecast.predicted().is_none());
+        match std::mem::take(&mut self.pause) || is_measured {
+            true => done + 1,
+            // No step is begun earlier than while the one before the one before it runs.
+            false => (done + 1..done + 3).find(|done| pauses(*done)).unwrap_or(done + 3),
+        }
+    }
+
     /// One step of the pipeline. It is traced if its passes are needed.
     fn advance(&mut self) -> Result<StepReport> {
         let next = self.done();
+        let pause = self.next_pause();
+        self.pipeline.steps_until(pause);
         let tracer = self.tracer.as_mut().filter(|tracer| tracer.wants(next));
         let forecast = self.forecast.as_mut();
         let wanted = tracer.is_some() || forecast.as_ref().is_some_and(|forecast| forecast.wants_trace());
@@ -253,7 +289,8 @@ impl<S: Stage> Session<'_, S> {
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }
         }
-        match forecast.map(|forecast| forecast.add(self.pipeline.schedules(), &report, timeline)) {
+        match forecast.map(|forecast| forecast.add(self.pipeline.schedules_and_barrier(), &report, timeline))
+        {
             Some(Ok(Some(predicted))) => {
                 self.listeners.tell(&Event::Predicted(predicted));
                 self.write(Task::Forecast, |writer| writer.predicted(predicted));

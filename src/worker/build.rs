@@ -9,8 +9,9 @@ use pipewright_stages::{
 };
 
 use super::Worker;
-use super::agreement::Agreement;
 use super::chunk::Chunk;
+use super::finish::agreement::Agreement;
+use super::finish::open_step::OpenStep;
 use super::meter::Meter;
 use super::parameters::Built;
 use super::plan::{Plan, Seat};
@@ -56,6 +57,7 @@ impl<S: Stage> Worker<S> {
             first_trained: StageId(0),
             blocks: Vec::new(),
             agreement: Agreement::default(),
+            open_step: OpenStep::default(),
             clipping: Clipping::default(),
             together: Together::default(),
             meter: Meter::new(seat.progress, shard_waits),

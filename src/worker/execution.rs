@@ -5,7 +5,7 @@ use std::time::Instant;
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
-use super::agreement::StepOutcome;
+use super::finish::agreement::{Ending, StepOutcome};
 use crate::data::DataSource;
 use crate::error::{Finding, Result};
 use crate::fabric::Call;
@@ -26,6 +26,9 @@ pub(crate) struct StepRequest {
     pub(crate) trace_from: Option<Instant>,
     /// Whether to ask all ranks to end.
     pub(crate) asks: bool,
+    /// Whether the next step follows without any other call between them. Then this one ends before all ranks
+    /// agree on it.
+    pub(crate) goes_on: bool,
 }
 
 /// Tokens that follow others of the same text.
@@ -55,8 +58,16 @@ pub(super) struct Execution<'a> {
     pub(super) first: u32,
     /// Where micro-batches come from. `None`: from the loader.
     pub(super) source: Option<&'a dyn DataSource>,
+    /// How the step has to end, if the ranks have agreed on that already.
+    pub(super) known: Option<StepOutcome>,
+    /// Whether it ends before the ranks agree.
+    pub(super) goes_on: bool,
+    /// How the rank ends it. `None`: it has not.
+    pub(super) ending: Option<Ending>,
     /// How the step ended, once the ranks have agreed.
     pub(super) outcome: Option<StepOutcome>,
+    /// How many losses this rank has of the step.
+    pub(super) losses: usize,
     /// How many passes have begun, and how many moves to the host and back are done.
     pub(super) passes: usize,
     pub(super) moved: usize,
@@ -83,6 +94,7 @@ impl<'a> Execution<'a> {
         Self {
             learning_rate: request.learning_rate,
             asks: request.asks,
+            goes_on: request.goes_on,
             first,
             ..Self::new(Mode::Train, request.step, source)
         }
@@ -110,7 +122,11 @@ impl<'a> Execution<'a> {
             learning_rate: 0.0,
             first: 0,
             source,
+            known: None,
+            goes_on: false,
+            ending: None,
             outcome: None,
+            losses: 0,
             passes: 0,
             moved: 0,
             stepped: 0,

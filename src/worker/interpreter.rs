@@ -8,9 +8,10 @@ use pipewright_stages::nvtx::Range;
 use pipewright_stages::{Borders, Mode, Shape, Stage, StageBuilder, Together};
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{Agreement, StepOutcome};
 use super::chunk::{Chunk, InFlight, chunk_of};
 use super::execution::{Execution, StepRequest};
+use super::finish::agreement::{Agreement, StepOutcome};
+use super::finish::open_step::OpenStep;
 use super::meter::{Meter, RankReport};
 use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
@@ -69,6 +70,7 @@ pub(crate) struct Worker<S: Stage> {
     /// Blocks that have been read. Their memory is used for blocks to send.
     pub(super) blocks: Vec<Vec<u8>>,
     pub(super) agreement: Agreement,
+    pub(super) open_step: OpenStep,
     pub(super) clipping: Clipping,
     pub(super) together: Together,
     pub(super) meter: Meter,
@@ -77,8 +79,12 @@ pub(crate) struct Worker<S: Stage> {
 /// One rank's results of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trained {
-    /// How the step ended, the same on all ranks.
-    pub(crate) outcome: StepOutcome,
+    /// How the step ended, the same on all ranks. `None`: they have not agreed yet.
+    pub(crate) outcome: Option<StepOutcome>,
+    /// What the rank tells the others of a step on which they have not agreed: see [`outcome_of`].
+    ///
+    /// [`outcome_of`]: super::agreement::outcome_of
+    pub(crate) told: Vec<u8>,
     /// What the rank measured of itself.
     pub(crate) report: RankReport,
     /// The trace, if one was asked for.
@@ -122,17 +128,24 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// [`crate::Error::Action`] with the first action that failed or panicked.
     pub(crate) fn train(&mut self, request: StepRequest) -> Result<Trained> {
-        self.run_step(request, None)
+        match self.plan.barrier {
+            true => self.run_step(request, None, None),
+            false => self.train_without_barrier(request),
+        }
     }
 
-    /// `data`: where micro-batches come from, if not from the loader.
+    ///
+    /// `data`: where micro-batches come from, if not from the loader. `known`: how the step has to end, if
+    /// the ranks have agreed on that.
     pub(super) fn run_step(
         &mut self,
         request: StepRequest,
         data: Option<&dyn DataSource>,
+        known: Option<StepOutcome>,
     ) -> Result<Trained> {
         let origin = request.trace_from;
         self.begin_step(request.call, request.step)?;
+        self.tell_step_before()?;
         let staleness = self.strategy.count_staleness(&self.share);
         if origin.is_some() {
             // The trace counts from an instant at which the device has no work.
@@ -144,14 +157,18 @@ impl<S: Stage> Worker<S> {
             self.await_devices()?;
         }
         let schedule = Arc::clone(&self.schedule);
-        let mut run = Execution::training(&request, self.share.first(), data);
+        let mut run = Execution { known, ..Execution::training(&request, self.share.first(), data) };
         self.run(&schedule, &mut run)?;
         // A replica may receive more blocks than it sends.
         self.blocks.truncate(SPARE);
         Ok(Trained {
-            outcome: run.outcome.expect("lowering ends each rank with a step"),
+            outcome: run.outcome,
+            told: match run.outcome {
+                Some(_) => Vec::new(),
+                None => self.agreement.told().to_vec(),
+            },
             report: RankReport { staleness, ..self.meter.report()? },
-            asked: run.asked,
+            asked: run.asked || (run.asks && !self.plan.barrier),
             restarts: Vec::new(),
             trace: self.meter.trace()?,
         })

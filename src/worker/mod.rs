@@ -1,6 +1,5 @@
 //! One rank: it runs its actions over its stages and its transport, and ends each step with the other ranks.
 
-mod agreement;
 mod build;
 mod checkpoint_io;
 mod chunk;
@@ -22,10 +21,10 @@ mod team;
 mod ties;
 mod trace;
 
-pub(crate) use agreement::{Fault, StepOutcome, StepTotals};
 pub use build::may_defer_head;
 pub(crate) use evaluation::Forwards;
 pub(crate) use execution::{NextTokens, StepRequest};
+pub(crate) use finish::agreement::{Fault, StepOutcome, StepTotals, outcome_of};
 pub(crate) use interpreter::{Trained, Worker};
 pub use meter::RankReport;
 pub(crate) use parameters::{Built, Tie};

@@ -173,7 +173,10 @@ impl<S: Stage> Worker<S> {
             grad
         };
         match (run.mode, loss.score()) {
-            (Mode::Train, score) => self.scores[cell.micro_batch.index()] = score,
+            (Mode::Train, score) => {
+                self.scores[cell.micro_batch.index()] = score;
+                self.count_loss(run)?;
+            }
             (_, score) => run.scores.push(score.expect("an evaluation waits for each score")),
         }
         Ok(grad)

@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) sharded: bool,
     /// Whether ranks on GPUs keep the optimizer's state on the host.
     pub(crate) state_on_host: bool,
+    /// Whether all ranks wait for each other at the end of each step.
+    pub(crate) barrier: bool,
     /// How many steps' updates the weights of a step may lack. 0 if there is one replica.
     pub(crate) max_staleness: u32,
     /// Whether and how ranks that fail are built again.

@@ -120,8 +120,10 @@ impl<S: Stage> Worker<S> {
             return Ok(());
         }
         let since = Instant::now();
-        self.agreement.begin();
-        self.tell_scores();
+        let mut agreement = std::mem::take(&mut self.agreement);
+        agreement.begin();
+        self.tell_scores(&mut agreement);
+        self.agreement = agreement;
         if let (Strategy::Server(Some(server)), mut access) = self.strategy_and_access() {
             let ended = server.end_step((run.asks, run.learning_rate), &mut access)?;
             (run.outcome, run.asked) = (Some(ended.outcome), ended.asks);

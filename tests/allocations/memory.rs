@@ -43,6 +43,7 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let since = Since::now();
     let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None).unwrap();
     let mut peaks = Vec::new();
+    pipeline.steps_until(STEPS as u64);
     for _ in 0..STEPS {
         let report = pipeline.step().unwrap();
         peaks = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
@@ -153,6 +154,21 @@ fn memory_of_a_perceptron_is_what_was_estimated() {
     ] {
         holds(name, &format!("{model}{pipeline}\n{rest}\n"));
     }
+}
+
+#[test]
+fn memory_without_a_barrier_is_what_was_estimated() {
+    let _alone = alone();
+    let pipeline = "stages = 2\nmicro_batches = 4\nmicro_batch_size = 2\nbarrier = false";
+    holds("adamw", &gpt(128, 4, 256, 64, &format!("{pipeline}\n[optimizer]\nclip = 0.0")));
+    holds("8 bits", &gpt(128, 4, 256, 64, &format!("{pipeline}\n[optimizer]\nclip = 0.0\nstate = '8bit'")));
+    holds(
+        "adapters",
+        &gpt(128, 4, 256, 64, &format!("{pipeline}\n[optimizer]\nclip = 0.0\n[lora]\nrank = 4")),
+    );
+    let sharded = format!("{pipeline}\nreplicas = 2\n[optimizer]\nclip = 0.0\nsharded = true");
+    holds("sharded with", &gpt(128, 4, 256, 64, &sharded.replace("barrier = false", "barrier = true")));
+    holds("sharded", &gpt(128, 4, 256, 64, &sharded));
 }
 
 #[test]

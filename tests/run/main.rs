@@ -17,6 +17,7 @@ mod saving;
 mod settings;
 mod tensorboard;
 mod warnings;
+mod without_barrier;
 
 use std::cell::RefCell;
 use std::fs;
@@ -38,7 +39,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, MeanSquaredError};
 use pipewright::stages::models::Mlp;
 use pipewright::stages::{Sequential, Shape, Tensor};
-use pipewright::{Error, Pipeline, Result};
+use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 use tempfile::TempDir;
 
 /// Four numbers per micro-batch. The targets are the numbers times this factor.
@@ -69,17 +70,20 @@ fn pipeline_of(
     data: impl DataSource + 'static,
     loss: impl Loss<Tensor> + Clone + Sync,
 ) -> Pipeline<Sequential> {
+    builder().loss(loss).data(Arc::new(data)).launch().expect("the parts fit")
+}
+
+/// A pipeline of two ranks that learns to double numbers.
+fn builder() -> PipelineBuilder<Sequential> {
     let sizes = vec![1, 4, 1];
     let (dropout, seed) = (0.0, 1);
     let model = Mlp { sizes, dropout, seed }.model().expect("the sizes fit");
     Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 2).expect("two ranks"))
         .stages(model.split(2).expect("two stages"))
-        .loss(loss)
-        .data(Arc::new(data))
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Times(2.0)))
         .pin(false)
-        .launch()
-        .expect("the parts fit")
 }
 
 /// A folder for a run, and what is in it.

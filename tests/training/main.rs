@@ -49,6 +49,7 @@ mod ties;
 mod traces;
 mod varied;
 mod wires;
+mod without_barrier;
 mod writing;
 
 use std::path::Path;

@@ -46,6 +46,11 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             rank.buffers += OF_CELL * f64::from(chunks) * f64::from(schedule.micro_batches());
         }
     }
+    if !config.pipeline.barrier {
+        for (stage, on) in stages.iter().zip(schedule.placement().iter()) {
+            ranks[on.index()].buffers += stage.snapshot;
+        }
+    }
     if config.train.restarts > 0 {
         // If no fabric can be used, the run is refused later.
         let fabric = config.fabric(&environment());

@@ -71,6 +71,7 @@ pub fn launch_with_listener(
             SyncKind::Reduce => SyncMode::Reduce,
             SyncKind::Server => SyncMode::Server { max_staleness: config.pipeline.max_staleness },
         })
+        .barrier(config.pipeline.barrier)
         .learning_rate(learning_rate(config))
         .threads_per_rank(config.pipeline.threads_per_rank)
         .pin(config.pipeline.pin)

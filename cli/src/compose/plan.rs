@@ -142,9 +142,15 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
     };
     match fit.map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))? {
         Fit::Within(candidate) => Ok(PipelinePlan {
+            prediction: Some(match config.pipeline.barrier {
+                true => candidate.prediction,
+                false => {
+                    let (replicas, costs) = (&candidate.replicas, &candidate.costs);
+                    candidate.prediction.without_barrier(replicas, costs, LinkKind::Buffered)?
+                }
+            }),
             counts: candidate.counts,
             replicas: candidate.replicas,
-            prediction: Some(candidate.prediction),
             why: candidate.why,
             costs: Some(model),
             cluster: Some(cluster),

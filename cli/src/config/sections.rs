@@ -100,6 +100,12 @@ section! {
         /// another cut is faster, for example because a rank has become slow. The weights stay the same, bit
         /// for bit. `"off"`: only when `pipewright replan` asks for it.
         replan: ReplanBy = ReplanBy::Off => [harmless, page("replanning.md")],
+        /// Whether all ranks wait for each other at the end of a step. With `false`, a rank begins the next
+        /// step while others still finish this one: `zb-2p`, `zb-v` and `v-half` are then faster, with one
+        /// replica. A step that has to be clipped is taken back with the next one, and both run again; so a
+        /// step begins early only while none is clipped. The weights stay the same, bit for bit. Each rank
+        /// keeps a second copy of its trained weights and their optimizer state. Ranks are on the CPU.
+        barrier: bool = true => [harmless, page("bubbles-end.md#steps-without-a-barrier")],
         /// A file of measured costs, which `pipewright profile` writes. A balanced partition goes by them. So
         /// do schedules that fit their order to costs, and the prediction of `train`.
         costs: Option<PathBuf> = None => [harmless, page("tuning.md")],

@@ -60,6 +60,10 @@ fn what_does_not_go_together_is_refused() {
         (drawn, &["data.packing: a sample is one document"]),
         (sources, &["data.sources: epsilon follows from the number of samples"]),
         (&private("", SINGLE, stale, ""), &["pipeline.max_staleness: a training with privacy.clip"]),
+        (
+            &private("", SINGLE, "barrier = false", ""),
+            &["pipeline.barrier: a training with privacy.clip cannot train", "set no privacy.clip, or this"],
+        ),
         (&private("", SINGLE, "devices = 'cuda'", ""), &["pipeline.devices: gradients are clipped by"]),
         (&private("tied = true", SINGLE, "", ""), &["model.tied: the gradients of tied weights are added"]),
         (

@@ -267,6 +267,19 @@ fn servers_that_cannot_be_are_refused() {
             &["my.toml:2: pipeline.sums: a parameter server adds up gradients in f32: set this to \"f32\""],
         ),
         (
+            "[pipeline]\nbarrier = false\ndevices = 'cuda'",
+            &["my.toml:2: pipeline.barrier: ranks on GPUs cannot train without a barrier: set \
+               pipeline.devices = \"cpu\", or this to true"],
+        ),
+        (
+            "[pipeline]\nbarrier = false\nreplicas = 2\nsync = 'server'",
+            &["pipeline.barrier: a parameter server cannot train", "pipeline.sync = \"reduce\", or this"],
+        ),
+        (
+            "[train]\nrestarts = 1\n[pipeline]\nbarrier = false",
+            &["pipeline.barrier: ranks that are built again after a failure", "train.restarts = 0, or this"],
+        ),
+        (
             "[pipeline]\nreplicas = 2\nmax_staleness = 2",
             &["my.toml:3: pipeline.max_staleness is for pipeline.sync = \"server\""],
         ),

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::plan::Costs;
-use crate::plan::{Replicas, Simulation, simulate, simulate_replicas};
+use crate::plan::{Replicas, Simulation, period, simulate, simulate_replicas};
 use crate::schedule::{LinkKind, Schedule};
 
 /// A step as the report of a pipeline counts it, including the parameter update. Times are in the unit
@@ -48,6 +48,20 @@ impl Prediction {
         let counts = replicas.schedules().map(|(_, count)| count);
         let all: Vec<(&Simulation, u32)> = simulations.iter().zip(counts).collect();
         Ok(Self::from(&all, updates(replicas.largest(), costs)?))
+    }
+
+    /// The same step where the ranks do not meet at its end: see [`period`]. Replicas meet anyway, so with
+    /// several of them it is the same.
+    ///
+    /// # Errors
+    /// As for [`period`].
+    pub fn without_barrier(self, replicas: &Replicas, costs: &Costs, links: LinkKind) -> Result<Self> {
+        if replicas.count() > 1 {
+            return Ok(self);
+        }
+        let step = period(replicas.largest(), costs, links)?.min(self.step);
+        let busy = (1.0 - self.bubble) * self.step;
+        Ok(Self { step, bubble: (1.0 - busy / step).max(0.0), ..self })
     }
 
     /// The same step where `threads` threads share `cores` cores. It takes at least as long as all of their

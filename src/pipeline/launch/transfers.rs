@@ -32,7 +32,9 @@ pub(super) fn room(plan: &Plan) -> usize {
     let others = plan.replicas() as usize - 1;
     // A shard can be one exchange ahead of another.
     let of_team = 2 * (plan.shards() as usize - 1);
-    most + of_team + 4 * plan.mesh.world_size() as usize + 3 * WINDOW * chunks * others
+    // A rank can be nearly a step ahead of another, and tells it the losses and the step before.
+    let ahead = if plan.barrier { 0 } else { most + 2 * plan.mesh.world_size() as usize };
+    most + ahead + of_team + 4 * plan.mesh.world_size() as usize + 3 * WINDOW * chunks * others
 }
 
 /// The ranks on GPUs of different processes that NCCL connects: those between which the schedule sends, and

@@ -128,8 +128,8 @@ impl Restarting {
         let (failed, done) = self.steps.split_last().expect("a step has failed");
         for &request in done {
             let request = StepRequest { trace_from: None, ..request };
-            worker.run_step(request, Some(&*data))?;
+            worker.run_step(request, Some(&*data), None)?;
         }
-        worker.run_step(*failed, Some(&*data))
+        worker.run_step(*failed, Some(&*data), None)
     }
 }

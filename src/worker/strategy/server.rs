@@ -17,7 +17,7 @@ use super::access::{ReplicaAccess, Topic};
 use super::served::{BlockQueue, Served};
 use crate::error::Result;
 use crate::id::{StageId, WorldRank};
-use crate::worker::agreement::StepOutcome;
+use crate::worker::finish::agreement::StepOutcome;
 use crate::worker::progress::WaitsFor;
 
 /// A rank's part of the server, from one settlement to the next.

@@ -133,6 +133,10 @@ impl Told<'_> {
         let layers = compose::on_cluster(self.config, plan.replicas.ranks(), layers, &cluster)?;
         let costs = layers.in_units(time, 1.0 / self.unit()).stages(&plan.counts)?;
         let prediction = Prediction::of_replicas(&plan.replicas, &costs, self.args.links)?;
+        let prediction = match self.config.pipeline.barrier {
+            true => prediction,
+            false => prediction.without_barrier(&plan.replicas, &costs, self.args.links)?,
+        };
         let (step, unit) = (prediction.step / time, self.config.unit());
         let tokens = plan.tokens.map(|tokens| tokens * f64::from(self.config.pipeline.micro_batches));
         let rate = tokens.unwrap_or(self.config.targets() as f64) / step;

@@ -166,6 +166,7 @@ fn pipeline(config: &Config) -> Result<()> {
     config.check_shards()?;
     staleness(config)?;
     replan(config)?;
+    barrier(config)?;
     config.check_short()?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
@@ -188,6 +189,24 @@ fn staleness(config: &Config) -> Result<()> {
     let problem =
         format!("weights may not be stale {why}: set this to 0, or take pipeline.sync = \"reduce\"");
     Err(config.refuse("pipeline.max_staleness", problem))
+}
+
+/// Refuses steps without a barrier where a step cannot be taken back.
+fn barrier(config: &Config) -> Result<()> {
+    let pipeline = &config.pipeline;
+    let is_served = pipeline.replicas > 1 && pipeline.sync == SyncKind::Server;
+    let (what, advice) = match pipeline.barrier {
+        true => return Ok(()),
+        _ if pipeline.devices.has_gpu() => ("ranks on GPUs", "pipeline.devices = \"cpu\""),
+        _ if is_served => ("a parameter server", "pipeline.sync = \"reduce\""),
+        _ if config.is_private() => ("a training with privacy.clip", "no privacy.clip"),
+        _ if config.train.restarts > 0 => {
+            ("ranks that are built again after a failure", "train.restarts = 0")
+        }
+        _ => return Ok(()),
+    };
+    let problem = format!("{what} cannot train without a barrier: set {advice}, or this to true");
+    Err(config.refuse("pipeline.barrier", problem))
 }
 
 /// Refuses to cut a model elsewhere where layers cannot go to other ranks.

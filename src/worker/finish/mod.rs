@@ -1,15 +1,19 @@
 //! The end of a step: tied gradients are summed, all ranks agree on loss and norm, weights change.
 
+pub(super) mod agreement;
+pub(super) mod open_step;
+mod without_barrier;
+
 use pipewright_stages::optimizer;
 use pipewright_stages::{Shard, Stage};
 
 use super::Worker;
-use super::agreement::{StepOutcome, StepTotals};
 use super::chunk::chunk_of;
 use super::execution::Execution;
 use super::progress::WaitsFor;
 use crate::error::Result;
 use crate::id::{MicroBatch, StageId};
+use agreement::{Agreement, Ending, StepTotals};
 
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights. The rank's first stage does the agreement with the other ranks.
@@ -17,14 +21,17 @@ impl<S: Stage> Worker<S> {
         if self.strategy.is_serving() {
             return self.end_stale_step(run);
         }
-        let agreed = match run.outcome {
-            Some(agreed) => agreed,
-            None => *run.outcome.insert(self.agree(run.step)?),
+        let ending = match run.ending {
+            Some(ending) => ending,
+            None => {
+                let ending = self.end(run)?;
+                *run.ending.insert(ending)
+            }
         };
         run.stepped += 1;
-        match agreed {
-            StepOutcome::Updated(totals) => self.update(run, stage, &totals)?,
-            StepOutcome::NotFinite(_) => {
+        match ending {
+            Ending::Update(totals) => self.update(run, stage, &totals)?,
+            Ending::Discard => {
                 return chunk_of(&mut self.chunks, stage).discard_gradients(&mut self.together);
             }
         }
@@ -40,7 +47,8 @@ impl<S: Stage> Worker<S> {
         strategy.exchange_weights(&mut access)
     }
 
-    fn agree(&mut self, step: u64) -> Result<StepOutcome> {
+    /// Adds up the gradients, and agrees with the other ranks how the step ends.
+    fn end(&mut self, run: &mut Execution<'_>) -> Result<Ending> {
         if let Some(privacy) = self.plan.privacy {
             self.clip(privacy)?;
         }
@@ -48,25 +56,41 @@ impl<S: Stage> Worker<S> {
         strategy.finish(&mut access)?;
         self.sum_tied_gradients()?;
         if let Some(privacy) = self.plan.privacy {
-            self.add_noise(privacy, step)?;
+            self.add_noise(privacy, run.step)?;
+        }
+        if let Some(known) = run.known {
+            run.outcome = Some(known);
+            return Ok(known.into());
         }
         for chunk in &mut self.chunks {
             self.together
                 .visit(&mut chunk.stage, |parameter, together| parameter.start_grad_squares(together))?;
         }
         self.await_devices()?;
+        if run.goes_on {
+            // Also if the step is taken back now: nothing may be left of it when it runs again.
+            self.hear_losses()?;
+        }
+        if self.takes_back_step_before()? {
+            return Ok(Ending::Discard);
+        }
         self.tell_own();
+        if run.goes_on {
+            return self.end_before_others(run);
+        }
         let (transport, agreement) = (&mut self.transport, &mut self.agreement);
         self.meter.wait(WaitsFor::All, || agreement.exchange(transport.as_mut()))?;
         let samples = self.plan.privacy.map(|_| self.plan.groups.micro_batches());
-        Ok(self.agreement.outcome(samples))
+        Ok((*run.outcome.insert(self.agreement.outcome(samples))).into())
     }
 
     /// This rank's scores, and the squared gradients that it owns. A tied parameter counts only at its first
     /// site.
     fn tell_own(&mut self) {
-        self.agreement.begin();
-        self.tell_scores();
+        let mut agreement = std::mem::take(&mut self.agreement);
+        agreement.begin();
+        self.tell_scores(&mut agreement);
+        self.agreement = agreement;
         let share = &self.share;
         let ties = &self.ties;
         let is_copy = |stage, index| {
@@ -95,18 +119,18 @@ impl<S: Stage> Worker<S> {
 
     /// The scores of this replica's micro-batches, on its rank of the last stage: all its shards have the
     /// same.
-    pub(super) fn tell_scores(&mut self) {
+    pub(super) fn tell_scores(&mut self, agreement: &mut Agreement) {
         if self.at.shard > 0 {
             return;
         }
         let share = &self.share;
         if let Some(loss) = &mut self.loss {
-            let scores = (0..).zip(&self.scores).map(|(index, score)| {
+            let scores = (0..).zip(&mut self.scores).map(|(index, score)| {
                 let micro_batch = MicroBatch(share.first() + index);
-                let score = score.unwrap_or_else(|| loss.finish(index));
+                let score = *score.get_or_insert_with(|| loss.finish(index));
                 (micro_batch, share.group(micro_batch), score)
             });
-            self.agreement.tell_scores(scores);
+            agreement.tell_scores(scores);
         }
     }
 

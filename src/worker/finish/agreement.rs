@@ -4,11 +4,11 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{Update, clip_factor};
 use serde::{Deserialize, Serialize};
 
-use super::plan::Plan;
 use crate::error::{FabricError, Result};
 use crate::fabric::{Gathered, Transport, all_gather};
 use crate::groups::{Node, Sums};
 use crate::id::{MicroBatch, StageId, WorldRank};
+use crate::worker::plan::Plan;
 
 /// How a step ended, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,25 @@ pub(crate) enum StepOutcome {
     Updated(StepTotals),
     /// Nothing was updated: a number is NaN or infinite.
     NotFinite(Fault),
+}
+
+/// What a rank does at the end of a step.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a step")]
+pub(in crate::worker) enum Ending {
+    /// It updates its weights.
+    Update(StepTotals),
+    /// It drops its gradients.
+    Discard,
+}
+
+impl From<StepOutcome> for Ending {
+    fn from(outcome: StepOutcome) -> Self {
+        match outcome {
+            StepOutcome::Updated(totals) => Self::Update(totals),
+            StepOutcome::NotFinite(_) => Self::Discard,
+        }
+    }
 }
 
 /// The step's numbers over all ranks.
@@ -33,13 +52,17 @@ pub(crate) struct StepTotals {
 }
 
 impl StepTotals {
+    /// What the gradient is multiplied by, so that it is not too large. 1: it is not.
+    pub(crate) fn clip_factor(&self, plan: &Plan) -> f64 {
+        plan.clip.map_or(1.0, |limit| clip_factor(self.grad_norm, limit))
+    }
+
     /// The update with this number.
-    pub(super) fn update(&self, plan: &Plan, step: u64, learning_rate: f64) -> Update {
-        let clip = plan.clip.map_or(1.0, |limit| clip_factor(self.grad_norm, limit));
+    pub(in crate::worker) fn update(&self, plan: &Plan, step: u64, learning_rate: f64) -> Update {
         Update {
             step,
             learning_rate,
-            scale: if self.divisor > 0.0 { clip / self.divisor } else { 0.0 },
+            scale: if self.divisor > 0.0 { self.clip_factor(plan) / self.divisor } else { 0.0 },
             micro_batches: plan.groups.micro_batches(),
         }
     }
@@ -69,7 +92,7 @@ enum Entry {
 
 /// The sum of the scores of micro-batches, added in the order of their gradients. If a loss is not finite,
 /// the first such micro-batch.
-type GroupScore = std::result::Result<Score, MicroBatch>;
+pub(in crate::worker) type GroupScore = std::result::Result<Score, MicroBatch>;
 
 /// A sum of the squares of a piece of a parameter's gradient.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -85,7 +108,7 @@ struct SquaredGradient {
 /// What the ranks send each other at the end of a step, and what follows from it. It is used again in each
 /// step and keeps its memory.
 #[derive(Debug, Default)]
-pub(super) struct Agreement {
+pub(in crate::worker) struct Agreement {
     /// This rank's entries, one after the other.
     mine: Vec<u8>,
     all: Gathered,
@@ -97,7 +120,7 @@ pub(super) struct Agreement {
 
 impl Agreement {
     /// Forgets the previous step.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::worker) fn begin(&mut self) {
         self.mine.clear();
         self.losses.clear();
         self.gradients.clear();
@@ -105,7 +128,7 @@ impl Agreement {
 
     /// Adds the losses of a replica's micro-batches, on its rank of the last stage: each with its number and
     /// its gradient group, in order.
-    pub(super) fn tell_scores(&mut self, scores: impl Iterator<Item = (MicroBatch, u32, Score)>) {
+    pub(in crate::worker) fn tell_scores(&mut self, scores: impl Iterator<Item = (MicroBatch, u32, Score)>) {
         self.sums.clear();
         let mut open: Option<(u32, GroupScore)> = None;
         for (micro_batch, group, score) in scores {
@@ -136,7 +159,7 @@ impl Agreement {
     }
 
     /// Adds a sum of squares of a parameter's gradient. The parameter is named by its place in a stage.
-    pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, sum: usize, square: f64) {
+    pub(in crate::worker) fn tell_gradient(&mut self, stage: StageId, index: usize, sum: usize, square: f64) {
         self.tell(&Entry::Gradient(SquaredGradient { stage, index, sum, square }));
     }
 
@@ -148,7 +171,7 @@ impl Agreement {
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`], or [`FabricError::Failed`].
-    pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
+    pub(in crate::worker) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
         all_gather(transport, &self.mine, &mut self.all)?;
         let all = std::mem::take(&mut self.all);
         let heard = (0..).map(WorldRank).zip(all.ranks()).try_for_each(|(rank, told)| self.hear(rank, told));
@@ -157,7 +180,7 @@ impl Agreement {
     }
 
     /// This rank's entries.
-    pub(super) fn told(&self) -> &[u8] {
+    pub(in crate::worker) fn told(&self) -> &[u8] {
         &self.mine
     }
 
@@ -165,7 +188,7 @@ impl Agreement {
     ///
     /// # Errors
     /// [`FabricError::Failed`].
-    pub(super) fn hear(&mut self, rank: WorldRank, mut told: &[u8]) -> Result<()> {
+    pub(in crate::worker) fn hear(&mut self, rank: WorldRank, mut told: &[u8]) -> Result<()> {
         while !told.is_empty() {
             let (entry, rest) = postcard::take_from_bytes(told).map_err(|error| {
                 FabricError::unreadable_part(format_args!("rank {rank}"), "ending a step", error)
@@ -179,15 +202,32 @@ impl Agreement {
         Ok(())
     }
 
-    /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
-    /// `samples`: the number of micro-batches, if each counts as one sample whatever its weight.
-    pub(super) fn outcome(&mut self, samples: Option<u32>) -> StepOutcome {
-        self.gradients.sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.sum));
+    /// Takes this rank's own entries.
+    ///
+    /// # Errors
+    /// As for [`Agreement::hear`].
+    pub(in crate::worker) fn hear_own(&mut self, rank: WorldRank) -> Result<()> {
+        let mine = std::mem::take(&mut self.mine);
+        let heard = self.hear(rank, &mine);
+        self.mine = mine;
+        heard
+    }
+
+    /// The loss of the batch, or the first micro-batch whose loss is not finite. The losses of all ranks have
+    /// been heard.
+    pub(in crate::worker) fn score(&mut self) -> GroupScore {
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
         for (node, loss) in self.losses.drain(..) {
             self.sums.push(node, loss, both);
         }
-        let score = match self.sums.total(both).expect("some replica has micro-batches") {
+        self.sums.total(both).expect("some replica has micro-batches")
+    }
+
+    /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
+    /// `samples`: the number of micro-batches, if each counts as one sample whatever its weight.
+    pub(in crate::worker) fn outcome(&mut self, samples: Option<u32>) -> StepOutcome {
+        self.gradients.sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.sum));
+        let score = match self.score() {
             Ok(score) => score,
             Err(micro_batch) => return StepOutcome::NotFinite(Fault::Loss(micro_batch)),
         };
@@ -200,6 +240,16 @@ impl Agreement {
         let grad_norm = if divisor > 0.0 { squares.sqrt() / divisor } else { 0.0 };
         StepOutcome::Updated(StepTotals { score, divisor, grad_norm })
     }
+}
+
+/// How a step ended, from what each rank has told of it.
+///
+/// # Errors
+/// [`FabricError::Failed`] when that cannot be read.
+pub(crate) fn outcome_of<'a>(told: impl Iterator<Item = &'a [u8]>) -> Result<StepOutcome> {
+    let mut agreement = Agreement::default();
+    (0..).map(WorldRank).zip(told).try_for_each(|(rank, told)| agreement.hear(rank, told))?;
+    Ok(agreement.outcome(None))
 }
 
 /// The sum of the scores of earlier and later micro-batches.
