@@ -169,8 +169,9 @@ impl<S: Stage> Ranks<S> {
         T: Serialize + DeserializeOwned + Send + 'static,
     {
         let own = match (self.wait_for(what, &mut asked), later) {
-            (Err(echo), Some(later)) if echo.is_echo() && !echo.is_left_early() => {
-                Err(self.wait_for(what, later).err().filter(|cause| !cause.is_echo()).unwrap_or(echo))
+            (Err(first), Some(later)) if !first.is_left_early() => {
+                let cause = self.wait_for(what, later).err();
+                Err(cause.filter(|cause| first.is_echo() && !cause.is_echo()).unwrap_or(first))
             }
             (own, _) => own,
         };

@@ -26,7 +26,7 @@ use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
 use crate::privacy::Accountant;
 use crate::{Error, Result, checkpoint};
 
-/// Without a barrier, a run looks only after so many steps whether somebody has asked for a new cut.
+/// Without a barrier, a run looks only after this number of steps whether somebody has asked for a new cut.
 const REPLAN_EVERY: u64 = 32;
 
 /// A run that is ready for its next step.

@@ -51,7 +51,7 @@ fn every_schedule_has_the_bits_of_steps_with_a_barrier() {
     }
 }
 
-/// Two steps with few targets, whose mean gradient is larger than that of the others.
+/// Two steps with few targets, whose mean gradient is larger than in other steps.
 const FEW: [u64; 2] = [13, 14];
 
 fn with_few_targets(recipe: Recipe) -> Recipe {

@@ -114,6 +114,9 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         if story.shards > 1 {
             *ends.entry(format!("with shards: {end:?}")).or_default() += 1;
         }
+        if !story.barrier {
+            *ends.entry(format!("without a barrier: {end:?}")).or_default() += 1;
+        }
         if story.deeds.iter().any(|deed| matches!(deed, Deed::Recut { .. })) {
             *ends.entry(format!("with new cuts: {end:?}")).or_default() += 1;
         }
@@ -121,7 +124,9 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
     });
     let ends = ends.into_inner().expect("no panic inside");
     let all = ["all: Settled", "with shards: SameBits", "with shards: RightError"];
-    for end in all.into_iter().chain(["with new cuts: SameBits", "with new cuts: RightError"]) {
+    let more = ["with new cuts: SameBits", "with new cuts: RightError"];
+    let without = ["without a barrier: SameBits", "without a barrier: RightError"];
+    for end in all.into_iter().chain(more).chain(without) {
         assert!(seeds() < SEEDS || ends.contains_key(end), "no seed ended so: {end}");
     }
     println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");

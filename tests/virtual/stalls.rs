@@ -64,6 +64,7 @@ fn story(times: u64, faults: &[Fault]) -> Story {
         sharded: false,
         sync: SyncMode::Reduce,
         model: Model { layers: 3, stages: 3, tied: false, large: false, divided: false },
+        barrier: true,
         restarts: 0,
         snapshots: NonZeroU32::MIN,
         deeds: vec![Deed::Step; 6],

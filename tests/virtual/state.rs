@@ -46,12 +46,16 @@ pub(crate) struct Rank {
     pub(crate) passes: u64,
     /// How often it was built again.
     pub(crate) built: u64,
+    /// How many more steps it will begin when it has done its part of one.
+    pub(crate) returns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Is {
     /// In no call.
     Out,
+    /// It has ended a step, and begins the next one without waiting for others.
+    Returning,
     /// It can go on from this time.
     Ready(u64),
     Waiting,
@@ -85,6 +89,7 @@ impl State {
             awaits: None,
             passes: 0,
             built: 0,
+            returns: 0,
         };
         let mut state = State {
             now: 0,
@@ -155,7 +160,7 @@ impl State {
 
     /// Lets things happen until a rank can go on, which then has its turn.
     pub(crate) fn go_on(&mut self) {
-        if self.is_over {
+        if self.is_over || self.ranks.iter().any(|rank| rank.is == Is::Returning) {
             return;
         }
         let is_in = |rank: &Rank| matches!(rank.is, Is::Ready(_) | Is::Waiting);
@@ -253,6 +258,7 @@ impl State {
                 Is::Waiting => format!("\n  rank {rank} {awaits}"),
                 Is::Ready(_) => format!("\n  rank {rank} can go on"),
                 Is::Out => format!("\n  rank {rank} has done its part of the call"),
+                Is::Returning => format!("\n  rank {rank} begins the next step"),
                 Is::Gone => format!("\n  rank {rank} has stopped"),
             };
         }

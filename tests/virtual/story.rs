@@ -16,6 +16,8 @@ pub(crate) struct Story {
     pub(crate) sharded: bool,
     pub(crate) sync: SyncMode,
     pub(crate) model: Model,
+    /// Whether all ranks wait for each other at the end of a step. If not, nothing is clipped.
+    pub(crate) barrier: bool,
     /// How often a rank may be built again in a step.
     pub(crate) restarts: u32,
     /// The steps from one snapshot to the next.
@@ -88,7 +90,17 @@ impl Story {
         let micro_batches = draw.within(1, 8) as u32;
         // Few: a rank pauses before it is built again.
         let restarts = if is_stale { 0 } else { *draw.one_of(&[0, 1, 2, 2]) };
+        // Drawn apart, so that stories with a barrier stay as they were.
+        let can_go_on = sync == SyncMode::Reduce && restarts == 0;
+        let mut of_barriers = Draw::new(seed ^ 0xba44);
+        let barrier = !(can_go_on && of_barriers.chance(600));
         let mut deeds = deeds(draw, ranks, staleness(sync));
+        if !barrier {
+            let end = deeds.iter().position(|deed| *deed == Deed::SpoiltStep).unwrap_or(deeds.len());
+            let at = of_barriers.below(end as u64 + 1) as usize;
+            let more = of_barriers.within(1, 4) as usize;
+            deeds.splice(at..at, vec![Deed::Step; more]);
+        }
         let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
         let mut faults: Vec<Fault> =
             (0..draw.below(5)).map(|_| fault(draw, world, stages, steps, micro_batches)).collect();
@@ -110,6 +122,7 @@ impl Story {
             sharded: replicas > 1 && draw.chance(500),
             sync,
             model,
+            barrier,
             restarts,
             snapshots: NonZeroU32::new(draw.within(1, 3) as u32).expect("it is 1 at least"),
             deeds,
@@ -120,6 +133,11 @@ impl Story {
 
     pub(crate) fn schedule(&self) -> Schedule {
         self.order.schedule(self.ranks, self.micro_batches)
+    }
+
+    /// The largest norm of a gradient.
+    pub(crate) fn clip(&self) -> Option<f64> {
+        self.barrier.then_some(CLIP)
     }
 
     /// Of how many steps updates may be missing.

@@ -68,12 +68,15 @@ pub(crate) fn builder(
     told: &Told,
 ) -> PipelineBuilder<Sequential> {
     let (world, watched) = (Arc::clone(world), Arc::clone(world));
-    let builder = story.model.builder(Arc::clone(data), story.shards);
+    let mut builder = story.model.builder(Arc::clone(data), story.shards);
+    if let Some(clip) = story.clip() {
+        builder = builder.clip(clip);
+    }
     builder
         .schedule(story.schedule())
         .optimizer(Updates::default())
         .learning_rate(RATE)
-        .clip(CLIP)
+        .barrier(story.barrier)
         .replicas(story.replicas)
         .gradient_groups(8)
         .sharded(story.sharded)
@@ -90,9 +93,15 @@ impl Trial<'_> {
     /// Does all deeds of the story.
     fn live(&mut self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<End, Why> {
         for (number, deed) in self.story.deeds.iter().enumerate() {
-            self.world.say(format!("--- {deed:?}"));
+            // Where a step has begun, ranks do something meanwhile.
+            if !pipeline.next_has_begun() {
+                self.world.say(format!("--- {deed:?}"));
+            }
             self.world.settled.weights_change();
             let path = self.folder.join(number.to_string());
+            if !self.story.barrier && !pipeline.next_has_begun() {
+                self.say_which_follow(pipeline, &self.story.deeds[number..]);
+            }
             if let Err(error) = self.act(pipeline, *deed, path)? {
                 if pipeline.step().is_ok() {
                     return Err(format!("a step succeeds after this: {error}"));
@@ -113,11 +122,29 @@ impl Trial<'_> {
             }
             Err(error) => return Err(format!("no hash after all deeds: {error}")),
         };
-        let expected = judge::expected_hash(self.story.model, self.story.micro_batches, pipeline.next_step());
+        let (clip, steps) = (self.story.clip(), pipeline.next_step());
+        let expected = judge::expected_hash(self.story.model, clip, self.story.micro_batches, steps);
         match hash == expected {
             true => judge::success(self.story, &self.world.timeline()),
             false => Err(format!("other weights: {hash}, and not {expected}")),
         }
+    }
+
+    /// Without a barrier: says which of the next deeds are steps that follow each other. A step that will be
+    /// spoilt would be followed by another one.
+    fn say_which_follow(&mut self, pipeline: &mut Pipeline<Sequential>, deeds: &[Deed]) {
+        let steps = deeds.iter().take_while(|deed| **deed == Deed::Step).count() as u64;
+        let then = deeds.get(steps as usize);
+        let next = pipeline.next_step();
+        let follow = match then {
+            Some(Deed::SpoiltStep) => {
+                self.data.spoil(next + steps);
+                steps + 2
+            }
+            _ => steps,
+        };
+        pipeline.steps_until(next + follow);
+        self.world.expect_back(follow.saturating_sub(1));
     }
 
     /// Judges a run whose weights may have been stale.

@@ -49,7 +49,7 @@ impl World {
 
     /// A rank does something. Where weights may be stale, a call has many steps, and only the first begins.
     fn come(&self, rank: usize) {
-        if self.lock().ranks[rank].is == Is::Out {
+        if matches!(self.lock().ranks[rank].is, Is::Out | Is::Returning) {
             self.enter(rank, None);
         }
     }
@@ -59,8 +59,20 @@ impl World {
         let mut state = self.lock();
         if state.ranks[rank].is != Is::Out {
             state.note(rank, What::Ends);
-            self.depart(state, rank, Is::Out);
+            let is = match &mut state.ranks[rank].returns {
+                0 => Is::Out,
+                returns => {
+                    *returns -= 1;
+                    Is::Returning
+                }
+            };
+            self.depart(state, rank, is);
         }
+    }
+
+    /// Each rank will end a step and begin the next one without waiting for others, this number of times.
+    pub(crate) fn expect_back(&self, times: u64) {
+        self.lock().ranks.iter_mut().for_each(|rank| rank.returns = times);
     }
 
     /// A rank does nothing any more.

@@ -1,7 +1,7 @@
 //! Whether a run of several processes ended as it should.
 
 use super::story::Story;
-use crate::judge::expected_hash;
+use crate::judge::{CLIP, expected_hash};
 use crate::*;
 
 /// How a process has ended: with the hash of its weights, or with an error.
@@ -20,7 +20,7 @@ pub(crate) enum End {
 
 /// Judges how all processes have ended.
 pub(crate) fn all(story: &Story, timeline: &Timeline, ends: &[Ended]) -> Result<End, String> {
-    let expected = expected_hash(story.model, story.micro_batches, story.steps);
+    let expected = expected_hash(story.model, Some(CLIP), story.micro_batches, story.steps);
     if let Some(hash) = ends.iter().flatten().find(|hash| **hash != expected) {
         return Err(format!("other weights: {hash}, and not {expected}"));
     }
