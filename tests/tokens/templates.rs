@@ -286,6 +286,10 @@ fn what_is_no_chat_is_refused() {
             r#"{"messages": [], "chat_template_kwargs": 3}"#,
             "has a \"chat_template_kwargs\" that is no object",
         ),
+        (
+            r#"{"messages": [], "chat_template_kwargs": {"messages": []}}"#,
+            "has \"messages\" in \"chat_template_kwargs\", which are for settings of the template: leave",
+        ),
     ] {
         has(&Chat::read(json).unwrap_err().to_string(), &[problem]);
     }

@@ -13,6 +13,9 @@ use crate::error::Problem;
 /// The keys under which a message may have thoughts, as transformers looks for them.
 const THOUGHTS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
+/// What every template is given, so that no setting has one of these names.
+pub(super) const GIVEN: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
 /// A chat, with all that a template may ask for: messages, tools, documents, settings and the date.
 #[derive(Clone, Default)]
 pub struct Chat {
@@ -56,11 +59,17 @@ impl Chat {
         }
         let tools = given("tools");
         let documents = given("documents");
-        let settings = match given("chat_template_kwargs") {
+        let settings: BTreeMap<String, Value> = match given("chat_template_kwargs") {
             Some(settings) => BTreeMap::deserialize(settings)
                 .map_err(|_| Problem::new("has a \"chat_template_kwargs\" that is no object".to_owned()))?,
             None => BTreeMap::new(),
         };
+        if let Some(name) = GIVEN.iter().find(|name| settings.contains_key(**name)) {
+            return Err(Problem::new(format!(
+                "has \"{name}\" in \"chat_template_kwargs\", which are for settings of the template: leave it \
+                 out there"
+            )));
+        }
         let mut chat = Self { tools, documents, settings, ..Self::default() };
         for message in lists.iter().filter_map(|list| list.try_iter().ok()).flatten() {
             if message.kind() != ValueKind::Map {

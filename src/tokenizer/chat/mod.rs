@@ -168,12 +168,12 @@ impl ChatTemplate {
     /// All that the template can name.
     fn given(&self, chat: &Chat, asks: bool) -> Value {
         let none = || Value::from(());
-        let usual = [
-            ("messages", chat.messages.clone().into()),
-            ("tools", chat.tools.clone().unwrap_or_else(none)),
-            ("documents", chat.documents.clone().unwrap_or_else(none)),
-            ("add_generation_prompt", asks.into()),
-        ];
+        let usual = given::GIVEN.into_iter().zip([
+            chat.messages.clone().into(),
+            chat.tools.clone().unwrap_or_else(none),
+            chat.documents.clone().unwrap_or_else(none),
+            asks.into(),
+        ]);
         let special = self.special.iter().map(|(name, text)| (name.as_str(), text.as_str().into()));
         let settings = chat.settings.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let mut given: BTreeMap<_, _> = special.chain(settings).chain(usual).collect();
