@@ -66,8 +66,8 @@ impl Chat {
         };
         if let Some(name) = GIVEN.iter().find(|name| settings.contains_key(**name)) {
             return Err(Problem::new(format!(
-                "has \"{name}\" in \"chat_template_kwargs\", which are for settings of the template: leave it \
-                 out there"
+                "has \"{name}\" in \"chat_template_kwargs\", which are for settings of the template: leave \
+                 it out there"
             )));
         }
         let mut chat = Self { tools, documents, settings, ..Self::default() };
