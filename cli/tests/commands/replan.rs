@@ -51,6 +51,25 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
 }
 
 #[test]
+fn a_run_without_a_barrier_is_cut_elsewhere_and_ended_with_the_same_weights() {
+    let place = Place::new();
+    let sets = ["pipeline.schedule=zb-2p", "optimizer.clip=0.0"];
+    let without = [&set(&sets)[..], &set(&["pipeline.barrier=false"])].concat();
+    let running = place.start(&[&["--weights-hash"][..], &without].concat());
+    let done = place.run(&["replan", "runs/small", "1,5"]).done().stdout();
+    assert!(done.starts_with("cut anew after ") && done.contains("have 1, 5 layers"), "{done}");
+    running.signal("-INT");
+    let ended = running.end();
+    let steps = place.steps("runs/small").len().to_string();
+    let undisturbed = [
+        &["train", "my.toml", "--run-dir", "runs/other", "--steps", &steps, "--weights-hash"],
+        &set(&["train.steps=1000000", "train.validate_every=0"])[..],
+        &set(&sets),
+    ];
+    assert_eq!(place.run(&undisturbed.concat()).done().hash(), ended.hash());
+}
+
+#[test]
 fn a_run_that_replans_by_itself_has_the_weights_of_one_that_does_not() {
     let place = Place::new();
     let run = |name: &str, sets: &[&str]| {
