@@ -185,7 +185,8 @@ impl<S: Stage> Pipeline<S> {
 
     /// Whether any process passes `true`. Every process receives the same answer. Between two steps of a
     /// parameter server whose weights may be stale, it does not wait for the others: the answer is that to an
-    /// earlier question, at most `max_staleness + 1` steps ago.
+    /// earlier question, at most `max_staleness + 1` steps ago. While the next step runs already
+    /// ([`Pipeline::next_has_begun`]), the answer of another process comes one or two steps later.
     ///
     /// # Errors
     /// [`Error::Process`] or [`Error::ProcessGone`] when another process has failed.

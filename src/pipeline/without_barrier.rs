@@ -21,10 +21,10 @@ impl<S: Stage> NextStep<S> {
 }
 
 impl<S: Stage> Pipeline<S> {
-    /// Says that the steps before this one are called one after the other, without any other call between
-    /// them. Without a [barrier](super::PipelineBuilder::barrier), a step then begins while
-    /// the ranks still finish the step before it, so [`Pipeline::step`] returns when the next one has begun.
-    /// A call between them is refused; [`Pipeline::next_has_begun`] tells.
+    /// Says that the caller makes no other call between the steps before this one (numbers count from 0).
+    /// Without a [barrier](super::PipelineBuilder::barrier), ranks then begin a step while other ranks still
+    /// finish the step before it. While the next step runs ([`Pipeline::next_has_begun`]), other calls return
+    /// [`CallError`]. With a barrier it changes nothing. Several processes must say the same.
     pub fn steps_until(&mut self, step: u64) {
         self.next.until = step;
     }
@@ -104,8 +104,8 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Learns from the end of a step, if steps have no barrier. `goes_on`: the next one had begun, so both
-    /// are run again if this one was clipped. Each time, twice as many steps have to be quiet before one
-    /// begins early again, until many are.
+    /// are run again if this one was clipped. Each time, twice as many steps in a row must need no clipping
+    /// before one begins early again, up to [`MOST_QUIET`].
     pub(super) fn learn(&mut self, outcome: StepOutcome, goes_on: bool) {
         let is_clipped = match outcome {
             StepOutcome::Updated(totals) => totals.clip_factor(&self.plan) < 1.0,

@@ -2,6 +2,14 @@
 
 use super::*;
 
+/// The hash after as many steps as `runs/small` has, of a run that nobody disturbs.
+fn undisturbed(place: &Place, sets: &[&str]) -> String {
+    let steps = place.steps("runs/small").len().to_string();
+    let args = ["train", "my.toml", "--run-dir", "runs/other", "--steps", &steps, "--weights-hash"];
+    let usual = set(&["train.steps=1000000", "train.validate_every=0"]);
+    place.run(&[&args[..], &usual, &set(sets)].concat()).done().hash().to_owned()
+}
+
 #[test]
 fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     let place = Place::new();
@@ -31,12 +39,7 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     assert_eq!(refused, "error: runs/small: the stages have these layers already\n");
     running.signal("-INT");
     let ended = running.end();
-    let steps = place.steps("runs/small").len().to_string();
-    let undisturbed = [
-        &["train", "my.toml", "--run-dir", "runs/other", "--steps", &steps, "--weights-hash"],
-        &set(&["train.steps=1000000", "train.validate_every=0"])[..],
-    ];
-    assert_eq!(place.run(&undisturbed.concat()).done().hash(), ended.hash());
+    assert_eq!(undisturbed(&place, &[]), ended.hash());
     has(&ended.stdout(), &["cut anew after "]);
 
     let said = place.run(&["replan", "runs/small", "1,5"]).refused();
@@ -60,13 +63,7 @@ fn a_run_without_a_barrier_is_cut_elsewhere_and_ended_with_the_same_weights() {
     assert!(done.starts_with("cut anew after ") && done.contains("have 1, 5 layers"), "{done}");
     running.signal("-INT");
     let ended = running.end();
-    let steps = place.steps("runs/small").len().to_string();
-    let undisturbed = [
-        &["train", "my.toml", "--run-dir", "runs/other", "--steps", &steps, "--weights-hash"],
-        &set(&["train.steps=1000000", "train.validate_every=0"])[..],
-        &set(&sets),
-    ];
-    assert_eq!(place.run(&undisturbed.concat()).done().hash(), ended.hash());
+    assert_eq!(undisturbed(&place, &sets), ended.hash());
 }
 
 #[test]
