@@ -133,8 +133,10 @@ impl<S: Stage> PipelineBuilder<S> {
     }
 
     /// Whether each replica updates only its part of the weights, and holds only that part of the optimizer's
-    /// state. Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models"
-    /// (2020), stage 1. The weights are the same, bit for bit. Default: false.
+    /// state. Where ranks do the backwards of their stages one after the other
+    /// ([`Schedule::goes_back_by_stage`]), a replica also keeps only that part of the gradients. Rajbhandari
+    /// et al., "ZeRO: memory optimizations toward training trillion parameter models" (2020), stages 1 and 2.
+    /// The weights are the same, bit for bit. Default: false.
     #[must_use]
     pub fn sharded(mut self, sharded: bool) -> Self {
         self.spec.sharded = sharded;

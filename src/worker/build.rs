@@ -16,7 +16,7 @@ use super::meter::Meter;
 use super::parameters::Built;
 use super::plan::{Plan, Seat};
 use super::private::Clipping;
-use super::strategy::{ReplicaShare, Strategy};
+use super::strategy::{Lending, ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
 use crate::error::{LaunchError, Result};
 use crate::id::{MicroBatch, StageId};
@@ -35,6 +35,7 @@ impl<S: Stage> Worker<S> {
         let (transport, team) = team::connected(seat.transport, &plan, &seat.progress)?;
         let shard_waits = team.as_ref().map(TeamEnd::waits);
         let mut worker = Self {
+            lending: Lending::new(&plan),
             share: ReplicaShare::new(&plan, rank),
             plan,
             at,
@@ -107,6 +108,7 @@ impl<S: Stage> Worker<S> {
         // Before the new stages are built, so that there is memory for them.
         self.chunks.clear();
         self.blocks.clear();
+        self.lending = Lending::new(&self.plan);
         self.strategy = Strategy::Alone;
         self.agreement = Agreement::default();
         self.together = Together::default();

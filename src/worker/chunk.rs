@@ -20,6 +20,8 @@ pub(super) struct Chunk<S: Stage> {
     pub(super) deferred: Partials,
     /// Which replica owns which numbers of its parameters.
     pub(super) slices: Slices,
+    /// Whether its gradients have all their numbers now, or only those that this replica owns.
+    pub(super) has_whole_gradients: bool,
 }
 
 /// What a stage holds for one micro-batch.
@@ -74,7 +76,7 @@ impl<S: Stage> Chunk<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32, short_sums: bool) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
         let [partials, deferred] = [0..usize::MAX, 0..0].map(|places| Partials::of(places, short_sums));
-        Self { id, stage, cells, partials, deferred, slices: Slices::default() }
+        Self { id, stage, cells, partials, deferred, slices: Slices::default(), has_whole_gradients: true }
     }
 
     /// The last stage defers its head, if it can, for micro-batches of up to this many rows.

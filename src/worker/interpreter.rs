@@ -17,7 +17,7 @@ use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
 use super::private::Clipping;
 use super::recovery::Restart;
-use super::strategy::{ReplicaShare, Strategy};
+use super::strategy::{Lending, ReplicaShare, Strategy};
 use super::team::{TeamEnd, outer};
 use super::trace::Record;
 use crate::checksum::Checksum;
@@ -64,6 +64,7 @@ pub(crate) struct Worker<S: Stage> {
     pub(super) share: ReplicaShare,
     /// How the replicas come to the same weights.
     pub(super) strategy: Strategy,
+    pub(super) lending: Lending,
     pub(super) ties: Arc<[Tie]>,
     /// The stages before this one are frozen: no gradient goes to them.
     pub(super) first_trained: StageId,
@@ -201,6 +202,9 @@ impl<S: Stage> Worker<S> {
         match action {
             Action::Compute(pass, cell) => {
                 self.move_activations(run)?;
+                if matches!(pass, Pass::Backward | Pass::BackwardWeight) && cell.stage >= self.first_trained {
+                    self.make_gradients_whole(cell.stage)?;
+                }
                 self.meter.begin_pass()?;
                 self.pass(run, pass, cell)?;
                 self.meter.end_pass(pass, run.in_batch(cell))

@@ -5,9 +5,10 @@ use std::time::Instant;
 use pipewright_stages::{Device, Stage};
 
 use super::Worker;
+use super::chunk::chunk_of;
 use super::execution::Execution;
 use super::parameters::Site;
-use super::strategy::{BUCKET, GpuSums, HostSums, ReplicaAccess, Server, Settled, Slices, Strategy};
+use super::strategy::{BUCKET, GpuSums, HostSums, Lending, ReplicaAccess, Server, Settled, Slices, Strategy};
 use crate::error::{Result, caught};
 use crate::fabric::{Call, Tag};
 use crate::id::{StageId, WorldRank};
@@ -18,6 +19,7 @@ impl<S: Stage> Worker<S> {
     pub(super) fn join_replicas(&mut self) {
         let (own, replicas) = (self.share.replica, self.share.replicas());
         let on_gpus = self.can_stay_on_gpus();
+        let mut is_tied: Vec<Vec<bool>> = Vec::new();
         for chunk in &mut self.chunks {
             let first = |index| {
                 let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
@@ -28,6 +30,7 @@ impl<S: Stage> Worker<S> {
             chunk.stage.visit_gradients(&mut |parameter| {
                 parameters.push((parameter.pieces(), first(parameters.len())))
             });
+            is_tied.push(parameters.iter().map(|(_, first)| first.is_some()).collect());
             chunk.slices = Slices::new(parameters.into_iter(), replicas);
             if on_gpus {
                 chunk.slices = std::mem::take(&mut chunk.slices).in_buckets_of(BUCKET);
@@ -40,6 +43,7 @@ impl<S: Stage> Worker<S> {
                 index += 1;
             });
         }
+        self.lending.join(&mut self.chunks, &is_tied);
         self.strategy = match self.plan.max_staleness {
             _ if replicas == 1 => Strategy::Alone,
             1.. => Strategy::Server(None),
@@ -66,6 +70,7 @@ impl<S: Stage> Worker<S> {
             share: &self.share,
             transport: self.transport.as_mut(),
             blocks: &mut self.blocks,
+            lending: &mut self.lending,
             agreement: &mut self.agreement,
             together: &mut self.together,
             meter: &mut self.meter,
@@ -99,6 +104,20 @@ impl<S: Stage> Worker<S> {
     pub(super) fn start_reduction(&mut self, stage: StageId) -> Result<()> {
         let (strategy, mut access) = self.strategy_and_access();
         strategy.reduce(stage, &mut access)
+    }
+
+    /// A stage adds a weight gradient next. If it is its first one of the step, it gets memory for its
+    /// gradients. Where stages lend each other this memory, it may have to wait for it.
+    pub(super) fn make_gradients_whole(&mut self, stage: StageId) -> Result<()> {
+        if self.chunk(stage).has_whole_gradients {
+            return Ok(());
+        }
+        let (strategy, mut access) = self.strategy_and_access();
+        while Lending::is_full(access.chunks) {
+            strategy.finish_one(&mut access)?;
+        }
+        access.lending.begin(chunk_of(access.chunks, stage));
+        Ok(())
     }
 
     /// Goes on with the updates of what this rank owns, without waiting.

@@ -62,6 +62,7 @@ pub use parameter::Parameter;
 pub use parameter::description::{Part, Training};
 pub use parameter::gradient::Gradient;
 pub use parameter::init::{Init, starting_at_zero};
+pub use parameter::own_gradient::UnusedGradients;
 pub use parameter::packed::Packed;
 pub use parameter::pieces::Pieces;
 pub use parameter::shared::SharedWeights;

@@ -2,6 +2,9 @@
 
 use std::num::NonZeroU32;
 use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use pipewright::fabric::Membership;
 use pipewright_cli::compose;
@@ -22,9 +25,18 @@ const ALL: f64 = 0.15;
 /// After this many steps, there are as many buffers as there will be.
 const STEPS: usize = 6;
 
-/// Trains by a config. Returns the estimated and the measured bytes: the activations of each rank, and all
-/// memory.
-fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
+/// The estimated and the measured bytes of a training.
+struct Trained {
+    /// The activations of each rank.
+    activations: [Vec<f64>; 2],
+    /// All memory, after the last step.
+    all: [f64; 2],
+    /// The most that was measured within a step.
+    most: f64,
+}
+
+/// Trains by a config.
+fn trained(config: &str) -> Trained {
     let folder = TempDir::new().unwrap();
     let text = folder.path().join("text.txt");
     fs::write(&text, "the quick brown fox jumps over the lazy dog. ".repeat(2000)).unwrap();
@@ -44,21 +56,34 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None).unwrap();
     let mut peaks = Vec::new();
     pipeline.steps_until(STEPS as u64);
-    for _ in 0..STEPS {
-        let report = pipeline.step().unwrap();
-        peaks = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
-    }
+    let is_over = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        let most = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Relaxed) {
+                most = most.max(since.held());
+                thread::sleep(Duration::from_micros(200));
+            }
+            most as f64
+        });
+        for _ in 0..STEPS {
+            let report = pipeline.step().unwrap();
+            peaks = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
+        }
+        is_over.store(true, Relaxed);
+        most.join().unwrap()
+    });
     let held = since.held() as f64;
     let activations = estimated.iter().map(|rank| rank.activations).collect();
     // Nothing is saved here, so there are no copies.
     let all: f64 = estimated.iter().map(|rank| rank.total() - rank.copies).sum();
     let all = f64::from(plan.replicas.count()) * all;
-    ([activations, peaks], [all, held])
+    Trained { activations: [activations, peaks], all: [all, held], most }
 }
 
 #[track_caller]
 fn holds(name: &str, config: &str) {
-    let ([activations, peaks], [all, held]) = trained(config);
+    let Trained { activations: [activations, peaks], all: [all, held], .. } = trained(config);
     println!("{name}: activations {activations:?}, held {peaks:?}; all {all}, held {held}");
     for (rank, (estimated, held)) in activations.iter().zip(&peaks).enumerate() {
         let off = (estimated - held).abs() / held;
@@ -171,6 +196,27 @@ fn memory_without_a_barrier_is_what_was_estimated() {
     holds("sharded", &gpt(128, 4, 256, 64, &sharded));
 }
 
+/// Of eight stages a rank, two have whole gradients at a time, and each keeps what the replica owns.
+#[test]
+fn memory_that_stages_use_for_their_gradients_one_after_the_other_is_what_was_estimated() {
+    let _alone = alone();
+    for (ranks, replicas, groups) in [(1, 2, 2), (1, 2, 8), (2, 2, 2), (1, 4, 4)] {
+        let pipeline = format!(
+            "stages = {}\nreplicas = {replicas}\nchunks = 8\nschedule = 'looped-bfs'\n\
+             micro_batches = {}\nmicro_batch_size = 1\ngradient_groups = {groups}\n\
+             [optimizer]\nsharded = true",
+            8 * ranks,
+            4 * replicas
+        );
+        let Trained { all: [estimated, _], most, .. } = trained(&gpt(256, 14, 256, 16, &pipeline));
+        let name = format!("{ranks} ranks, {replicas} replicas, {groups} groups");
+        println!("{name}: {estimated} estimated, {most} held at most");
+        let off = (estimated - most).abs() / most;
+        // Without memory that is lent, it would be 8 % to 11 % more.
+        assert!(off <= 0.05, "{name}: {estimated} estimated, {most} held at most");
+    }
+}
+
 #[test]
 fn memory_with_the_gradient_of_each_sample_is_what_was_estimated() {
     let _alone = alone();
@@ -233,8 +279,8 @@ fn frozen_weights_are_in_no_snapshot() {
     let _alone = alone();
     let held = |restarts: u32| {
         let config = gpt(128, 4, 256, 16, "stages = 1\nmicro_batches = 2\nmicro_batch_size = 1");
-        let [_, held] = trained(&format!("{config}[lora]\nrank = 2\n[train]\nrestarts = {restarts}\n")).1;
-        held
+        let config = format!("{config}[lora]\nrank = 2\n[train]\nrestarts = {restarts}\n");
+        trained(&config).all[1]
     };
     let (without, with) = (held(0), held(3));
     // Twelve matrices in each of four blocks.

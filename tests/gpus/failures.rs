@@ -203,7 +203,7 @@ fn calls_of_each_may_fail(case: Case, functions: &[&str], test: &str, stride: u6
         return;
     }
     if env::var_os(ALONE).is_none() {
-        return in_a_process_of_its_own(test);
+        return in_a_process_of_its_own(&format!("failures::{test}"), ALONE, "");
     }
     let stride = env::var(STRIDE).map_or(stride, |stride| stride.parse().expect("a number"));
     let expected = hash(case).expect("nothing fails");
@@ -227,15 +227,4 @@ fn calls_of_each_may_fail(case: Case, functions: &[&str], test: &str, stride: u6
         assert!(tried > 0, "{function} is not called");
     }
     assert_eq!(wrong, [""; 0]);
-}
-
-/// Calls fail in a whole process, so other tests must not be there.
-fn in_a_process_of_its_own(test: &str) {
-    let output = Command::new(env::current_exe().expect("this program"))
-        .args(["--exact", &format!("failures::{test}"), "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .expect("a process");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }

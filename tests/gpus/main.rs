@@ -47,3 +47,15 @@ use pipewright::stages::models::{LayerSpec, Mlp, Model};
 use pipewright::stages::{DType, Device, Init, Place, devices};
 use pipewright::{Pipeline, Result, StepReport};
 use training::{GPU, assert_close, on, train};
+
+/// Runs one case of a test of this program in a process of its own. The test finds the case in the variable
+/// `alone`.
+fn in_a_process_of_its_own(test: &str, alone: &str, case: &str) {
+    let output = Command::new(env::current_exe().expect("this program"))
+        .args(["--exact", test, "--nocapture"])
+        .env(alone, case)
+        .output()
+        .expect("a process");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+}

@@ -54,6 +54,27 @@ fn numbers_of_stages_that_a_schedule_cannot_have_are_refused() {
 }
 
 #[test]
+fn looped_bfs_goes_back_stage_by_stage() {
+    for (ranks, chunks, micro_batches) in [(1, 2, 1), (2, 3, 4), (3, 4, 7)] {
+        let looped = made("looped-bfs", ranks, chunks, micro_batches);
+        for schedule in [looped.clone(), looped.clone().in_turn(), looped.in_turn().for_replicas(3)] {
+            assert!(schedule.goes_back_by_stage(), "{}", schedule.csv());
+        }
+    }
+    let interleaved = made("interleaved-1f1b", 2, 2, 4);
+    assert!(!interleaved.goes_back_by_stage());
+    let rows = |order: &str| {
+        let read = Schedule::from_csv("x", &format!("{order}\n"), None, LinkKind::Buffered);
+        read.unwrap().schedule.goes_back_by_stage()
+    };
+    assert!(rows("0F0,1F0,1I0,1W0,0I0,0W0"));
+    // The weight gradients of the two stages in another order; one reduction only after the last of them.
+    assert!(!rows("0F0,1F0,1I0,0I0,0W0,1W0"));
+    assert!(!rows("0F0,1F0,1B0,0B0,1REDUCE_GRAD,0REDUCE_GRAD"));
+    assert!(rows("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD"));
+}
+
+#[test]
 fn a_pair_is_a_forward_with_a_backward_behind_it() {
     let rows = |order: &[(Pass, u32)]| vec![order.iter().map(|&(pass, m)| (pass, Cell::new(0, m))).collect()];
     let placement = || Placement::looped(1, 1).unwrap();

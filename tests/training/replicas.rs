@@ -74,6 +74,32 @@ fn every_schedule_trains_replicas_alike() {
     }
 }
 
+/// The stages of looped-bfs do their backwards one after the other, so they use the same memory for their
+/// gradients.
+#[test]
+fn stages_that_lend_each_other_the_memory_of_gradients_train_alike() {
+    for (tied, micro_batches, ranks, replicas) in [(false, 8, 1, 2), (true, 5, 2, 8), (false, 7, 2, 3)] {
+        // Pieces of a gradient have 65,536 numbers, so most matrices are divided among replicas.
+        let gpt = Gpt { vocab: 500, dim: 144, layers: 6, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 };
+        let mut recipe = gpt_recipe(gpt, 1, micro_batches);
+        let looped = Schedule::make("looped-bfs", ranks, Some(8 / ranks), micro_batches, &Costs::default());
+        let looped = looped.expect("the sizes fit");
+        for groups in [8, 16] {
+            for (barrier, clip) in [(true, Some(0.5)), (false, None)] {
+                (recipe.gradient_groups, recipe.replicas, recipe.clip) = (groups, 1, clip);
+                let expected = recipe.plain_hash(3);
+                // 8 replicas of 5 micro-batches: three have none.
+                (recipe.replicas, recipe.sharded) = (replicas, true);
+                let mut pipeline =
+                    recipe.builder(looped.clone()).barrier(barrier).launch().expect("it starts");
+                pipeline.steps_until(3);
+                let got = trained(&mut pipeline, 3);
+                assert_eq!(got, expected, "{replicas} replicas of {ranks} ranks, {groups} groups, {tied}");
+            }
+        }
+    }
+}
+
 #[test]
 fn any_number_of_gradient_groups_has_its_own_order() {
     let mut recipe = recipe(1, false, 7);

@@ -9,7 +9,7 @@ use pipewright::stages::{DType, Device, Place, Recompute};
 use super::held::cost;
 use super::model::{Sizes, recomputed_by_stage, sizes, sizes_under};
 use super::trained::{Tied, Trained, states_of_a_weight, trained};
-use super::{PipelinePlan, places};
+use super::{PipelinePlan, places, places_of_all};
 use crate::config::{Config, Fabric, ReplanBy, environment};
 use crate::error::Result;
 use pipewright::plan::{
@@ -109,6 +109,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let Sizes { mut units, input, .. } = sizes_under(config, schedule, last)?;
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let per_weight = PerWeight::of(config, plan);
+    let lends = lends_gradients(config, plan)?;
     // Copies of the embedding's table on its rank have its weights on a GPU, and no state of the optimizer.
     let table = schedule.placement().iter().next();
     let trained = trained(config)?;
@@ -129,8 +130,15 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         let place = places[rank.index()];
         let trained =
             trained.as_ref().map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
+        let has_table = unit == 0;
         unit += stage.len();
-        let memory = of_stage(stage, trained, place, per_weight, how, table == Some(rank));
+        let mut memory = of_stage(stage, trained, place, per_weight, how, table == Some(rank));
+        if lends {
+            let copies = if has_table { &units[..] } else { stage };
+            let tied = F32 * copies.iter().map(|unit| unit.tied).sum::<u64>() as f64;
+            memory.lent = (memory.gradients - memory.waiting - tied).max(0.0);
+            memory.own = memory.lent / per_weight.parts;
+        }
         let whole = stage.iter().map(|unit| unit.pending_whole).sum::<u64>() as f64;
         let whole = place.dtype.bytes() as f64 * whole;
         let mut cost = divided(cost(stage, place, how, read), whole, config.pipeline.shards);
@@ -152,6 +160,22 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         left = rest;
     }
     Ok((costs, stages))
+}
+
+/// Whether the stages of a rank may use the same memory for their gradients.
+fn lends_gradients(config: &Config, plan: &PipelinePlan) -> Result<bool> {
+    let replicas = &plan.replicas;
+    if replicas.count() == 1
+        || !config.divides_updates()
+        || config.max_staleness() > 0
+        || config.is_private()
+        || config.pipeline.shards > 1
+    {
+        return Ok(false);
+    }
+    let places = places_of_all(config, replicas.ranks())?;
+    Ok(places.iter().all(|place| place.device == Device::Cpu)
+        && (0..replicas.count()).all(|replica| replicas.schedule(replica).goes_back_by_stage()))
 }
 
 /// No packed copy is kept of quantised matrices.
@@ -324,6 +348,8 @@ fn of_stage(
         weights: per_weight.weights * (in_f32 + in_blocks as f64) + copy,
         gradients: per_weight.gradients * trained + waiting,
         waiting,
+        lent: 0.0,
+        own: 0.0,
         optimizer: own,
         snapshot: trained + own,
         copies: copies * (weights - quantised + optimizer),

@@ -81,7 +81,7 @@ section! {
         /// swapped, below 0.5.
         label_smoothing: f64 = 0.0 => [within(BELOW_1), also("label_smoothing_factor")],
         /// Whether each replica updates only its part of the weights, and holds only that part of the
-        /// optimizer's state (ZeRO-1).
+        /// optimizer's state (ZeRO-1), and with `looped-bfs` of the gradients too (ZeRO-2).
         sharded: bool = false => [
             harmless, noted(&[("fsdp zero_optimization zero_stage data_parallel_shard_degree", SHARDED)]),
         ],

@@ -50,6 +50,11 @@ pub struct StageMemory {
     pub gradients: f64,
     /// The part of `gradients` that is sums of gradient groups which wait for others.
     pub waiting: f64,
+    /// The part of the gradients, without the sums that wait, that other stages of the rank may use after
+    /// the sum over the replicas: two stages need theirs at a time. The sums that wait are lent with it.
+    pub lent: f64,
+    /// A copy of the part of `lent` that the replica owns. It is needed only if gradients are lent.
+    pub own: f64,
     /// The optimizer's tensors. With ZeRO-1 only a replica's part of them.
     pub optimizer: f64,
     /// A snapshot of what training changes: trained weights, running means, the optimizer's tensors.
@@ -74,6 +79,8 @@ impl StageMemory {
             weights: part(self.weights),
             gradients: part(self.gradients),
             waiting: part(self.waiting),
+            lent: part(self.lent),
+            own: part(self.own),
             optimizer: part(self.optimizer),
             snapshot: part(self.snapshot),
             packed: part(self.packed),
@@ -177,8 +184,11 @@ pub fn memory(
             ranks[next].buffers += ON_THE_WAY * stage.output;
         }
     }
-    for (held, working) in ranks.iter_mut().zip(working) {
+    for ((held, working), rank) in ranks.iter_mut().zip(working).zip(0..) {
         held.buffers += working;
+        let own: Vec<_> = schedule.placement().stages_on(Rank(rank)).collect();
+        let own: Vec<_> = own.into_iter().map(|stage| stages[stage.index()]).collect();
+        lend_gradients(held, &own);
     }
     let ahead = STEPS_OF_DATA * f64::from(schedule.micro_batches());
     if let (Some(&first), Some(&last), Some(end)) = (rank_of.first(), rank_of.last(), stages.last()) {
@@ -186,6 +196,23 @@ pub fn memory(
         ranks[last].buffers += ahead * data.target + before_backward(schedule) * end.output;
     }
     Ok(ranks)
+}
+
+/// Counts the gradients of these stages, all of a rank, as the rank holds them if the stages use the same
+/// memory one after the other. It does so only where that takes less.
+fn lend_gradients(held: &mut RankMemory, stages: &[StageMemory]) {
+    let all = |part: fn(&StageMemory) -> f64| stages.iter().map(part).sum::<f64>();
+    let at_once = |part: fn(&StageMemory) -> f64| {
+        let pairs = stages.windows(2).map(|pair| pair.iter().map(part).sum());
+        pairs.fold(0.0, f64::max)
+    };
+    let lent = |stage: &StageMemory| stage.lent;
+    if stages.len() > 1 && all(|stage| stage.own) + at_once(lent) < all(lent) {
+        let waiting = |stage: &StageMemory| stage.waiting;
+        held.gradients -= all(lent) + all(waiting);
+        held.waiting = at_once(waiting);
+        held.gradients += all(|stage| stage.own) + at_once(lent) + held.waiting;
+    }
 }
 
 /// The most micro-batches between forward and backward at the last stage. For each of them a gradient of the

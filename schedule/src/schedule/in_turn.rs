@@ -1,7 +1,7 @@
 //! Backwards in micro-batch order, in which weight gradients are added up.
 
 use crate::id::{MicroBatch, Rank, StageId};
-use crate::schedule::{Cell, Pass, Schedule};
+use crate::schedule::{Action, Cell, Pass, Schedule};
 
 impl Schedule {
     /// Whether the backward-inputs of a stage are in micro-batch order.
@@ -21,6 +21,21 @@ impl Schedule {
             _ => false,
         });
         self.goes_back_in_turn(stage) && at_once.count() == of_stage.count()
+    }
+
+    /// Whether each rank does all its forwards first, and then the backwards of its stages one after the
+    /// other, later stages first. A stage's reduction counts as one of its backwards.
+    pub fn goes_back_by_stage(&self) -> bool {
+        (0..self.ranks()).map(Rank).all(|rank| {
+            let mut latest = None;
+            self.actions(rank).iter().all(|action| match *action {
+                Action::Compute(Pass::Forward, _) => latest.is_none(),
+                Action::Compute(_, Cell { stage, .. }) | Action::Reduce(stage) => {
+                    latest.replace(stage).is_none_or(|before| stage <= before)
+                }
+                Action::Send(..) | Action::Recv(..) | Action::Step(_) => true,
+            })
+        })
     }
 
     /// The same schedule with every backward-weight in micro-batch order. A backward-weight that comes too

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use pipewright_stages::{Device, Stage, Together};
 
+use super::lending::Lending;
 use super::share::ReplicaShare;
 use crate::error::Result;
 use crate::fabric::{Tag, Transport};
@@ -56,6 +57,7 @@ pub(in crate::worker) struct ReplicaAccess<'a, S: Stage> {
     pub(in crate::worker) transport: &'a mut dyn Transport<S::Wire>,
     /// Memory for blocks.
     pub(in crate::worker) blocks: &'a mut Vec<Vec<u8>>,
+    pub(in crate::worker) lending: &'a mut Lending,
     pub(in crate::worker) agreement: &'a mut Agreement,
     pub(in crate::worker) together: &'a mut Together,
     pub(in crate::worker) meter: &'a mut Meter,

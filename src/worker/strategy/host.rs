@@ -65,6 +65,7 @@ impl HostSums {
         for reduction in active {
             moved |= reduction.progress(access)?;
             if !reduction.is_active() {
+                access.lending.end(chunk_of(access.chunks, reduction.stage()));
                 access.meter.reduction_ends(reduction.stage());
             }
         }
@@ -73,11 +74,19 @@ impl HostSums {
 
     /// Waits until all sums are there.
     pub(super) fn finish<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
-        let since = Instant::now();
-        if !self.is_reducing() {
-            return Ok(());
-        }
         while self.is_reducing() {
+            self.finish_one(access)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until one of the sums is there.
+    pub(super) fn finish_one<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        let since = Instant::now();
+        let count = |sums: &Self| sums.reductions.iter().filter(|reduction| reduction.is_active()).count();
+        let before = count(self);
+        assert!(before > 0, "a sum is under way");
+        while count(self) == before {
             if !self.progress(access)? {
                 let first = self.reductions.iter().find(|reduction| reduction.is_active());
                 let awaited = first.and_then(|reduction| reduction.awaited(access.share));

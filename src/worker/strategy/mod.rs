@@ -4,6 +4,7 @@ mod access;
 mod bucket_sum;
 mod gpus;
 mod host;
+mod lending;
 mod reduction;
 mod served;
 mod server;
@@ -14,6 +15,7 @@ pub(crate) use access::WINDOW;
 pub(in crate::worker) use access::{ReplicaAccess, Topic};
 pub(in crate::worker) use gpus::{BUCKET, GpuSums};
 pub(in crate::worker) use host::HostSums;
+pub(in crate::worker) use lending::Lending;
 pub use server::Staleness;
 pub(in crate::worker) use server::{Server, Settled};
 pub(in crate::worker) use share::ReplicaShare;
@@ -103,6 +105,19 @@ impl Strategy {
             Self::Host(host) => host.is_reducing(),
             Self::Server(server) => server.is_some(),
             Self::Alone | Self::Gpus(_) => false,
+        }
+    }
+
+    /// Waits until the gradients of one more stage are added up.
+    pub(in crate::worker) fn finish_one<S: Stage>(
+        &mut self,
+        access: &mut ReplicaAccess<'_, S>,
+    ) -> Result<()> {
+        match self {
+            Self::Host(host) => host.finish_one(access),
+            Self::Alone | Self::Gpus(_) | Self::Server(_) => {
+                unreachable!("only where the host adds up gradients does a rank lend their memory")
+            }
         }
     }
 

@@ -41,7 +41,8 @@ impl Parameter {
     /// # Panics
     /// When there are not as many.
     pub fn apart_squares(&self, place: usize, piece: usize, tell: impl FnMut(usize, f64)) {
-        self.squares_in(&self.sums.apart[place], piece, tell);
+        let numbers = self.pieces().numbers(piece..piece + 1);
+        self.squares_of(&self.sums.apart[place][numbers], piece, tell);
     }
 
     /// Adds the oldest gradients that are kept apart to the gradient, which starts at zero: each times its

@@ -164,14 +164,14 @@ impl Parameter {
                 tell(sum, if is_running { 0.0 * squares } else { *squares });
             });
         }
-        self.squares_in(&self.grad, piece, tell);
+        let numbers = self.in_gradient(pieces.numbers(piece..piece + 1));
+        self.squares_of(&self.grad[numbers], piece, tell);
     }
 
-    /// As [`Parameter::grad_squares`], of other numbers than the gradient, on the CPU.
-    pub(super) fn squares_in(&self, numbers: &[f32], piece: usize, mut tell: impl FnMut(usize, f64)) {
+    /// As [`Parameter::grad_squares`], of these numbers of a piece, on the CPU.
+    pub(super) fn squares_of(&self, numbers: &[f32], piece: usize, mut tell: impl FnMut(usize, f64)) {
         let is_running = self.running_share().is_some();
         let pieces = self.pieces();
-        let numbers = &numbers[pieces.numbers(piece..piece + 1)];
         let sum = |numbers: &[f32]| match is_running {
             false => sum_of_squares(numbers),
             true => numbers.iter().fold(0.0, |all, number| all + 0.0 * f64::from(*number)),

@@ -142,7 +142,7 @@ impl Parameter {
     pub fn append_grad(&self, range: Range<usize>, block: &mut Vec<u8>) -> Result<()> {
         match self.on_gpu() {
             Some(weights) => return download(&weights.grad_memory()?, range, block),
-            None => block.extend_from_slice(bytemuck::cast_slice(&self.grad[range])),
+            None => block.extend_from_slice(bytemuck::cast_slice(&self.grad[self.in_gradient(range)])),
         }
         Ok(())
     }
@@ -156,8 +156,8 @@ impl Parameter {
             let at = weights.grad()?.offset(start * SIZE);
             return weights.gpu()?.upload_to(at, bytes);
         }
-        let numbers: &mut [u8] = bytemuck::cast_slice_mut(&mut self.grad[start..]);
-        numbers[..bytes.len()].copy_from_slice(bytes);
+        let numbers = self.in_gradient(start..start + bytes.len() / SIZE);
+        bytemuck::cast_slice_mut(&mut self.grad[numbers]).copy_from_slice(bytes);
         Ok(())
     }
 
@@ -171,7 +171,8 @@ impl Parameter {
             add_download(&weights.grad_memory()?, start, bytes)?;
             return self.set_grad(start, bytes);
         }
-        add_both(&mut self.grad[start..], bytes.as_chunks_mut().0);
+        let numbers = self.in_gradient(start..start + bytes.len() / SIZE);
+        add_both(&mut self.grad[numbers], bytes.as_chunks_mut().0);
         Ok(())
     }
 

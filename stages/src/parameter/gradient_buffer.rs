@@ -91,6 +91,8 @@ pub(crate) struct Sums {
     pub(crate) apart: VecDeque<Numbers>,
     /// Memory of sums that have been added.
     pub(crate) spare: Vec<GradientBuffer>,
+    /// How many of them are lent to other parameters.
+    pub(crate) lent: usize,
 }
 
 /// What is in the gradient when a layer adds to it.

@@ -9,6 +9,7 @@ pub(crate) mod gradient_buffer;
 pub(crate) mod gradient_memory;
 pub(crate) mod grouped;
 pub(crate) mod init;
+pub(crate) mod own_gradient;
 pub(crate) mod packed;
 pub(crate) mod pieces;
 pub(crate) mod quantised;
@@ -68,13 +69,18 @@ pub struct Parameter {
     /// The weights, row-major.
     pub value: Numbers,
     /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
-    /// if the parameter is frozen.
+    /// if the parameter is frozen. It has only the numbers of [`Parameter::owned`] after
+    /// [`Parameter::keep_own_gradient`].
     pub grad: Numbers,
     /// The optimizer's tensors, in `f32`; of tensors in another
     /// [`StateFormat`](crate::optimizer::StateFormat) the stored bytes, four in a number, and zeros after the
     /// last ones. [`Parameter::state_bytes`] says how many bytes there are. Empty before the first step.
     pub state: Vec<Numbers>,
     pub(crate) owned: Range<usize>,
+    /// Whether other parameters may have the gradient's memory: see [`Parameter::lend_gradient`].
+    pub(crate) lends_gradient: bool,
+    /// Memory for the owned numbers of the gradient, while the gradient has all.
+    pub(crate) own_grad: Numbers,
     /// Whether the optimizer's tensors stay on the host while the weights are on a GPU.
     pub(crate) state_on_host: bool,
     /// The gradients of groups of rows, if there are several.
@@ -118,6 +124,8 @@ impl Parameter {
             grad: numbers(),
             state: Vec::new(),
             owned: 0..count,
+            lends_gradient: false,
+            own_grad: Numbers::none(),
             state_on_host: false,
             of_rows: Vec::new(),
             sums: Sums::default(),
@@ -267,7 +275,8 @@ impl Parameter {
     /// What an optimizer needs on the CPU: the weights that it updates, their gradients, and its tensors.
     pub fn owned_parts(&mut self) -> (&mut [f32], &[f32], &mut [Numbers]) {
         let owned = self.owned.clone();
-        (&mut self.value[owned.clone()], &self.grad[owned], &mut self.state)
+        let in_gradient = self.in_gradient(owned.clone());
+        (&mut self.value[owned], &self.grad[in_gradient], &mut self.state)
     }
 
     /// Moves the numbers to a place. On a GPU, matrix products read a copy of the weights in the place's
