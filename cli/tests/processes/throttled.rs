@@ -30,7 +30,7 @@ const STEPS: &str = "150";
 pub(super) const MANY: &str = "train.steps=300";
 
 /// The steps of runs that take in a process.
-pub(super) const LONGER: &str = "train.steps=3000";
+pub(super) const LONGER: &str = "train.steps=1200";
 
 /// Room in a pipe comes in pieces of this number of bytes: for some steps.
 const PAGE: usize = 1 << 12;
@@ -164,7 +164,7 @@ impl Throttled {
             if let Screen::Full(reader) = &mut self.screen {
                 reader.read_exact(&mut [0; PAGE]).unwrap();
             }
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(500));
         }
     }
 
