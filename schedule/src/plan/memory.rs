@@ -186,9 +186,8 @@ pub fn memory(
     }
     for ((held, working), rank) in ranks.iter_mut().zip(working).zip(0..) {
         held.buffers += working;
-        let own: Vec<_> = schedule.placement().stages_on(Rank(rank)).collect();
-        let own: Vec<_> = own.into_iter().map(|stage| stages[stage.index()]).collect();
-        lend_gradients(held, &own);
+        let of_rank = schedule.placement().stages_on(Rank(rank)).map(|stage| stages[stage.index()]);
+        lend_gradients(held, &of_rank.collect::<Vec<_>>());
     }
     let ahead = STEPS_OF_DATA * f64::from(schedule.micro_batches());
     if let (Some(&first), Some(&last), Some(end)) = (rank_of.first(), rank_of.last(), stages.last()) {

@@ -19,8 +19,8 @@ pub(in crate::worker) struct Lending {
 }
 
 impl Lending {
-    /// All replicas do a rank's stages in the same order then, later ones first. So a stage can wait for the
-    /// sum of a later one, and no two replicas wait for each other.
+    /// Stages can lend only where all replicas do a rank's stages in the same order, later ones first. Then a
+    /// stage can wait for the sum of a later one, and no two replicas wait for each other.
     pub(in crate::worker) fn new(plan: &Plan) -> Self {
         let mut places = plan.mesh.world().map(|rank| plan.mesh.place(rank));
         let is_possible = plan.sharded
