@@ -9,8 +9,8 @@ use super::*;
 
 struct Counting;
 
-/// This many threads are counted separately. Later threads are counted together with the last one.
-const THREADS: usize = 1024;
+/// This many threads can be counted: more than all tests of this program start together.
+const THREADS: usize = 1 << 16;
 
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 static ALLOCATIONS: [AtomicU64; THREADS] = [const { AtomicU64::new(0) }; THREADS];
@@ -30,9 +30,11 @@ pub(crate) fn thread() -> usize {
     })
 }
 
-/// How many threads have a number.
+/// How many threads have a number. Panics where threads have no count of their own.
 pub(crate) fn started() -> usize {
-    STARTED.load(Relaxed)
+    let started = STARTED.load(Relaxed);
+    assert!(started <= THREADS, "{started} threads have started, and {THREADS} can be counted");
+    started
 }
 
 /// How often these threads have allocated.
