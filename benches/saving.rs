@@ -102,7 +102,7 @@ fn main() -> Result<()> {
     let rounds = arguments.next().map_or(5, |rounds| rounds.parse().expect("a number of rounds"));
     let plan = compose::plan(&config)?;
     let data = compose::data(&config)?;
-    let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None)?;
+    let mut pipeline = compose::launch(&config, &data, &plan, None)?;
     let folder = tempfile::tempdir_in(".").expect("a folder");
     for _ in 0..STEPS {
         pipeline.step()?;

@@ -84,7 +84,7 @@ pub mod whole;
 mod worker;
 
 pub use error::{Error, Result};
-pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, Recut, StallWarning, StepReport, SyncMode};
+pub use pipeline::{Cut, Evaluation, Pipeline, PipelineBuilder, Recut, StallWarning, StepReport, SyncMode};
 pub use pipewright_schedule::{checksum, groups, id, nearest, plan, schedule};
 pub use pipewright_stages as stages;
 pub use worker::{ParameterInfo, RankReport, Restart, Site, Staleness};

@@ -63,13 +63,8 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
             add(&format!("what stage {stage} starts from"), file.to_owned());
         }
     }
-    for rank in plan.mesh.world() {
-        let at = plan.mesh.coordinate(rank);
-        add(
-            &format!("the order of rank {rank}'s actions"),
-            order(&plan.schedules[at.replica as usize], at.rank),
-        );
-    }
+    all.extend(orders(plan));
+    let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     let loss = spec.loss.as_ref().map(|loss| loss()());
     add("the loss", loss.map_or_else(String::new, |loss| format!("{loss:?}")));
     add("the optimizer", format!("{:?}", spec.optimizer));
@@ -142,6 +137,15 @@ pub(super) fn same_batches<S: Stage>(
         }
     }
     Ok(())
+}
+
+/// A summary of the actions of each rank of the world, with its name.
+pub(super) fn orders(plan: &Plan) -> impl Iterator<Item = (String, String)> + '_ {
+    plan.mesh.world().map(|rank| {
+        let at = plan.mesh.coordinate(rank);
+        let order = order(&plan.schedules[at.replica as usize], at.rank);
+        (format!("the order of rank {rank}'s actions"), order)
+    })
 }
 
 /// A summary of a rank's actions: their number, the first ones, and a hash of all.

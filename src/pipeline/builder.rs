@@ -9,6 +9,7 @@ use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{DType, Place, Stage, StageBuilder};
 
 use super::recovery::launch_or_join;
+use super::recut::Cut;
 use super::running::Pipeline;
 use super::spec::{Schedules, SharedBuilder, Spec, SyncMode};
 use crate::actor::{Look, StallWarning};
@@ -16,6 +17,7 @@ use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
 use crate::fabric::{Crew, Transport, WireFrame, World, ends_by_nccl};
 use crate::mesh::{Map, Mesh};
+use crate::plan::Replicas;
 use crate::privacy::Privacy;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
@@ -97,14 +99,15 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// How the model is cut into stages with other numbers of layers, while it is trained: see
-    /// [`Run::replan`](crate::run::Run::replan). Default: it is not.
+    /// How the schedules and the stages of another cut are made, while the model is trained: see
+    /// [`Run::replan`](crate::run::Run::replan). In all processes they must follow from the cut alone. What
+    /// cannot be changed is refused by an error. Default: the pipeline keeps its cut.
     #[must_use]
     pub fn recut_by(
         mut self,
-        cut: impl Fn(&[usize]) -> Result<Vec<StageBuilder<S>>> + Send + Sync + 'static,
+        make: impl Fn(&Cut) -> Result<(Replicas, Vec<StageBuilder<S>>)> + Send + Sync + 'static,
     ) -> Self {
-        self.spec.cutter = Some(Arc::new(cut));
+        self.spec.cutter = Some(Arc::new(make));
         self
     }
 
@@ -315,12 +318,12 @@ impl<S: Stage> PipelineBuilder<S> {
 
     /// How to find out whether the ranks of this process fit into its memory. It is asked before the run goes
     /// on with fewer processes ([`Membership::fewest`](crate::fabric::Membership::fewest)), and before a new
-    /// cut. It is given the processes, if the run began with several, and the numbers of layers of a new cut.
-    /// An error refuses that. Default: they fit.
+    /// cut. It is given the processes, if the run began with several, and the new cut. An error refuses that.
+    /// Default: they fit.
     #[must_use]
     pub fn fits(
         mut self,
-        fits: impl Fn(Option<&Crew>, Option<&[usize]>) -> Result<()> + Send + Sync + 'static,
+        fits: impl Fn(Option<&Crew>, Option<&Cut>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         self.spec.fits = Some(Arc::new(fits));
         self

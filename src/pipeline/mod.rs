@@ -24,7 +24,7 @@ pub use launch::cores;
 pub(crate) use metrics::validated;
 pub use recovery::Rejoined;
 pub(crate) use recovery::{Leaving, Wish};
-pub use recut::Recut;
+pub use recut::{Cut, Recut};
 pub use reference::ReferenceFound;
 pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use pipewright_stages::{DType, Device, Place, Stage};
 
 use super::spec::{Schedules, Spec};
-use crate::error::{LaunchError, Result, ScheduleError};
+use crate::error::{CallError, LaunchError, Result, ScheduleError};
 use crate::groups::GradientGroups;
 use crate::id::{Axis, WorldRank};
 use crate::mesh::Mesh;
+use crate::plan::Replicas;
 use crate::privacy::Privacy;
 use crate::schedule::Schedule;
 use crate::worker::Plan;
@@ -71,6 +72,49 @@ impl Plan {
             threads: spec.threads_per_rank,
         })
     }
+
+    /// The same run by other schedules of its replicas.
+    ///
+    /// # Errors
+    /// [`CallError`] when they are for other numbers of replicas, ranks or micro-batches, when they place the
+    /// stages in different ways, or when ranks are on GPUs.
+    pub(super) fn rescheduled(self: &Arc<Self>, replicas: &Replicas) -> Result<Arc<Self>> {
+        let refuse = |problem: String| Err(CallError::new(problem).into());
+        let (given, now) = (replicas.count(), self.replicas());
+        if given != now {
+            return refuse(format!(
+                "there are new schedules for {given} replicas, and the pipeline has {now}: give as many"
+            ));
+        }
+        let given: Vec<_> = (0..given).map(|replica| replicas.schedule(replica)).collect();
+        let sizes = |schedule: &Schedule| {
+            format!("{} ranks and {} micro-batches", schedule.ranks(), schedule.micro_batches())
+        };
+        for (replica, (old, new)) in self.schedules.iter().zip(&given).enumerate() {
+            let [old_sizes, new_sizes] = [&**old, new].map(sizes);
+            if old_sizes != new_sizes {
+                return refuse(format!(
+                    "the new schedule of replica {replica} has {new_sizes}, and the one before has \
+                     {old_sizes}: give as many"
+                ));
+            }
+            check_one_placement(replica as u32, [new, given[0]])?;
+        }
+        check_directions(given[0])?;
+        let lowered = |schedule: &Schedule| Arc::new(schedule.clone().in_turn().for_replicas(now));
+        let schedules: Vec<_> = given.into_iter().map(lowered).collect();
+        if schedules == self.schedules {
+            return Ok(Arc::clone(self));
+        }
+        let mut devices = self.mesh.world().map(|rank| self.mesh.place(rank).device);
+        match devices.find(|device| *device != Device::Cpu) {
+            Some(device) => refuse(format!(
+                "a rank is on {device}, and ranks on GPUs keep their schedule: by another one a head that is \
+                 deferred has other bits, and NCCL connects the ranks of one placement"
+            )),
+            None => Ok(Arc::new(Self { schedules, ..Self::clone(self) })),
+        }
+    }
 }
 
 /// The gradient groups, and each replica's part of the schedule for the whole batch.
@@ -112,17 +156,23 @@ fn of_replicas<S: Stage>(
             ))
             .into());
         }
-        let [given, first] = [schedule, &schedules[0]].map(Schedule::placement);
-        if given != first {
-            let [given, first] = [given, first].map(ToString::to_string);
-            return Err(LaunchError::new(format!(
-                "the schedule of replica {replica} places the stages on ranks {given}, that of replica 0 on \
-                 {first}: give all replicas one placement"
-            ))
-            .into());
-        }
+        check_one_placement(replica, [schedule, &schedules[0]])?;
     }
     Ok((groups, schedules))
+}
+
+/// Refuses a replica whose schedule has another placement than the first one.
+fn check_one_placement(replica: u32, [schedule, first]: [&Schedule; 2]) -> Result<()> {
+    let [given, first] = [schedule, first].map(Schedule::placement);
+    if given == first {
+        return Ok(());
+    }
+    let [given, first] = [given, first].map(ToString::to_string);
+    Err(LaunchError::new(format!(
+        "the schedule of replica {replica} places the stages on ranks {given}, that of replica 0 on {first}: \
+         give all replicas one placement"
+    ))
+    .into())
 }
 
 /// Refuses sums in 16 bits where they are not added up so.

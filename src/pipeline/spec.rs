@@ -6,12 +6,14 @@ use std::time::Duration;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
 use pipewright_stages::{BuildStage, DType, Place, Shard, Stage, StageBuilder};
 
+use super::recut::Cut;
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{Crew, End, GpuPairs, Peers, Transport, World};
 use crate::groups::GradientGroups;
 use crate::mesh::{Map, Mesh};
+use crate::plan::Replicas;
 use crate::privacy::Privacy;
 use crate::schedule::Schedule;
 use crate::worker::{MakeLoss, Restarts};
@@ -70,11 +72,11 @@ pub(super) enum Schedules {
     OfReplicas(Vec<Schedule>),
 }
 
-/// Makes the stages of a cut with these numbers of layers.
-pub(super) type Cutter<S> = Arc<dyn Fn(&[usize]) -> Result<Vec<StageBuilder<S>>> + Send + Sync>;
+/// Makes the schedules and the stages of a cut.
+pub(super) type Cutter<S> = Arc<dyn Fn(&Cut) -> Result<(Replicas, Vec<StageBuilder<S>>)> + Send + Sync>;
 
-/// Whether the ranks of a process fit into its memory: among these processes, with these numbers of layers.
-pub(super) type Fits = Arc<dyn Fn(Option<&Crew>, Option<&[usize]>) -> Result<()> + Send + Sync>;
+/// Whether the ranks of a process fit into its memory: among these processes, with this cut.
+pub(super) type Fits = Arc<dyn Fn(Option<&Crew>, Option<&Cut>) -> Result<()> + Send + Sync>;
 
 /// Gives each rank that needs it what makes its loss.
 pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W> + Send>;

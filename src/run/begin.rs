@@ -13,7 +13,6 @@ use super::directory::writer::{Files, Writer};
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::rejoining::{InCommon, Lead, Rejoining};
-use super::replanning::Replan;
 use super::samples::Samples;
 use super::saving::{Retention, Saving};
 use super::session::Session;
@@ -189,7 +188,6 @@ impl Run {
             validation: self.validation,
             samples: self.samples,
             references: self.references,
-            launched: self.replan.as_ref().map(Replan::counts),
             replan: self.replan,
             steps: self.steps,
             save_every: self.save_every,

@@ -43,8 +43,6 @@ pub struct Session<'p, S: Stage> {
     pub(super) samples: Option<Samples>,
     pub(super) references: Vec<Arc<Reference>>,
     pub(super) replan: Option<Replan>,
-    /// The layers of each stage at launch, if the run may cut its model elsewhere.
-    pub(super) launched: Option<Vec<usize>>,
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,

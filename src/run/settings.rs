@@ -112,9 +112,9 @@ impl Run {
         Self { validation, ..self }
     }
 
-    /// Lets the run go on with another cut of its model, without a restart. The weights stay the same, bit
-    /// for bit. The pipeline needs [`PipelineBuilder::recut_by`](crate::PipelineBuilder::recut_by). Default:
-    /// it keeps its cut.
+    /// Lets the run go on with another cut of its model, or another order of its passes, without a restart.
+    /// The weights stay the same, bit for bit. The pipeline needs
+    /// [`PipelineBuilder::recut_by`](crate::PipelineBuilder::recut_by). Default: it keeps its cut.
     #[must_use]
     pub fn replan(self, replan: Replan) -> Self {
         let replan = Some(replan);

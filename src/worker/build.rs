@@ -14,7 +14,7 @@ use super::finish::agreement::Agreement;
 use super::finish::open_step::OpenStep;
 use super::meter::Meter;
 use super::parameters::Built;
-use super::plan::{Plan, Seat};
+use super::plan::{Part, Plan, Seat};
 use super::private::Clipping;
 use super::strategy::{Lending, ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
@@ -45,14 +45,14 @@ impl<S: Stage> Worker<S> {
             team,
             gathered: HashMap::new(),
             borders: None,
-            builders: seat.stages,
+            builders: seat.part.stages,
             chunks: Vec::new(),
             as_built: Vec::new(),
             make_loss: seat.loss,
             loss: None,
             scores: Vec::new(),
-            inputs: seat.inputs,
-            targets: seat.targets,
+            inputs: seat.part.inputs,
+            targets: seat.part.targets,
             strategy: Strategy::Alone,
             ties: Arc::default(),
             first_trained: StageId(0),
@@ -78,13 +78,17 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Builds other stages in place of the rank's own, between two steps. Their weights are the initial ones,
-    /// or zeros, until [`Worker::take`].
+    /// Goes on by the schedules of another plan, and builds other stages in place of the rank's own, between
+    /// two steps. Their weights are the initial ones, or zeros, until [`Worker::take`].
     ///
     /// # Errors
     /// Whatever a stage's builder returns. Then the rank has no stages, until this is called again.
-    pub(crate) fn recut(&mut self, builders: Vec<(StageId, StageBuilder<S>)>) -> Result<Built> {
-        self.builders = builders;
+    pub(crate) fn recut(&mut self, plan: Arc<Plan>, part: Part<S>) -> Result<Built> {
+        self.schedule = Arc::clone(&plan.schedules[self.at.replica as usize]);
+        self.moves = self.schedule.moves(self.at.rank);
+        self.plan = plan;
+        self.builders = part.stages;
+        (self.inputs, self.targets) = (part.inputs, part.targets);
         self.ties = Arc::default();
         self.first_trained = StageId(0);
         self.gathered.clear();
@@ -118,7 +122,8 @@ impl<S: Stage> Worker<S> {
     }
 
     fn build_stages(&mut self) -> Result<()> {
-        self.loss = self.make_loss.as_ref().map(|make| make());
+        let has_loss = self.schedule.rank_of(self.schedule.last_stage()) == self.at.rank;
+        self.loss = has_loss.then(|| (self.make_loss)());
         self.check_place()?;
         let micro_batches = self.schedule.micro_batches();
         let cells = micro_batches.max(self.schedule.stages());

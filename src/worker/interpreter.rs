@@ -53,8 +53,8 @@ pub(crate) struct Worker<S: Stage> {
     /// The checksum of each parameter that is frozen and still has the weights that its builder made. Empty
     /// without restarts.
     pub(super) as_built: Vec<Option<Checksum>>,
-    /// Makes the loss, on the rank of the last stage.
-    pub(super) make_loss: Option<MakeLoss<S::Wire>>,
+    pub(super) make_loss: MakeLoss<S::Wire>,
+    /// On the rank of the last stage.
     pub(super) loss: Option<Box<dyn Loss<S::Wire>>>,
     /// By micro-batch. `None`: the device has not reported the score yet.
     pub(super) scores: Vec<Option<Score>>,

@@ -16,7 +16,9 @@ use crate::mesh::{Axis, Mesh};
 use crate::privacy::Privacy;
 use crate::schedule::{Placement, Schedule};
 
-/// What all ranks of a run share. It follows from the spec, and does not change while the run lasts.
+/// What all ranks of a run share. It follows from the spec. Only the schedules may change while the run
+/// lasts.
+#[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "holds a data source")]
 pub(crate) struct Plan {
     /// The lowered schedule of each replica. All have the same placement.
@@ -74,14 +76,21 @@ pub(crate) type MakeLoss<W> = Box<dyn Fn() -> Box<dyn Loss<W>> + Send>;
 pub(crate) struct Seat<S: Stage> {
     /// Its end of the fabric.
     pub(crate) transport: Box<dyn Transport<S::Wire> + Send>,
+    /// Makes the loss. Only the rank of the last stage needs one.
+    pub(crate) loss: MakeLoss<S::Wire>,
+    /// What it has under the first schedule.
+    pub(crate) part: Part<S>,
+    /// Where it writes its progress for other threads.
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// What a rank has for itself under one schedule.
+#[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
+pub(crate) struct Part<S: Stage> {
     /// Its stages.
     pub(crate) stages: Vec<(StageId, StageBuilder<S>)>,
-    /// The loss, on the rank of the last stage.
-    pub(crate) loss: Option<MakeLoss<S::Wire>>,
     /// Inputs, on the rank of the first stage.
     pub(crate) inputs: Option<Feed>,
     /// Targets, on the rank of the last stage.
     pub(crate) targets: Option<Feed>,
-    /// Where it writes its progress for other threads.
-    pub(crate) progress: Arc<Progress>,
 }

@@ -53,7 +53,7 @@ fn trained(config: &str) -> Trained {
     let estimated = compose::memory(&config, &plan).unwrap();
     let data = compose::data(&config).unwrap();
     let since = Since::now();
-    let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None).unwrap();
+    let mut pipeline = compose::launch(&config, &data, &plan, None).unwrap();
     let mut peaks = Vec::new();
     pipeline.steps_until(STEPS as u64);
     let is_over = AtomicBool::new(false);

@@ -1,7 +1,7 @@
 //! Watching the steps of a training whose ranks become slow and fast again.
 
 use pipewright::plan::{
-    Better, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, StageCost, Watch, Why,
+    Better, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, Scheduling, StageCost, Watch, Why,
 };
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::rng;
@@ -16,6 +16,8 @@ fn model(times: &[f64]) -> ModelCosts {
             backward_input: *time,
             backward_weight: *time,
             update: 0.1 * time,
+            saved: 1.0,
+            pending: 0.5,
             ..StageCost::NOTHING
         },
         backward: 2.0 * time,
@@ -39,18 +41,19 @@ fn cuts(layers: usize, stages: usize) -> Vec<Vec<usize>> {
 
 /// Cuts as it was proposed.
 fn follow(watch: &mut Watch, better: &Better, seconds: f64) {
+    let next = (better.scheduling.clone(), better.counts.clone());
     match better.why {
-        Why::Faster => watch.try_out(better.counts.clone(), better.was, seconds),
-        Why::ItWasFaster => watch.set(better.counts.clone(), seconds),
+        Why::Faster => watch.try_out(next, better.was, seconds),
+        Why::ItWasFaster => watch.set(next, seconds),
     }
 }
 
 /// Ranks that train, and how slow they are.
 struct Life {
     truth: ModelCosts,
-    replicas: Replicas,
     slowness: Vec<f64>,
     watch: Watch,
+    memory: Option<f64>,
     steps: u32,
     changes: usize,
 }
@@ -64,20 +67,43 @@ impl Life {
             false => model(&times.iter().map(|time| 1e6 * time).collect::<Vec<_>>()),
         };
         let slowness = vec![1.0; replicas.ranks() as usize];
-        let watch = Watch::new((known, is_measured), replicas.clone(), counts, None, 0.5);
-        Self { truth, replicas, slowness, watch, steps: 0, changes: 0 }
+        let by = Scheduling::of(replicas.clone());
+        let watch = Watch::new((known, is_measured), by, counts, None, 0.5);
+        Self { truth, slowness, watch, memory: None, steps: 0, changes: 0 }
     }
 
-    /// The time of a step with this cut.
+    /// A step by these schedules and with this cut.
+    fn step_by(&self, replicas: &Replicas, counts: &[usize]) -> Prediction {
+        let schedule = replicas.largest();
+        let truth = self.truth.clone().under(schedule).at_slowness(self.slowness.clone()).expect("above 0");
+        let costs = truth.stages_on(counts, schedule.placement()).expect("all layers");
+        Prediction::of_replicas(replicas, &costs, LinkKind::Buffered).expect("it ends")
+    }
+
+    /// A step as it is now.
+    fn now(&self) -> Prediction {
+        self.step_by(&self.watch.scheduling().replicas, self.watch.counts())
+    }
+
+    /// The time of a step by the schedules of now, with this cut.
     fn step(&self, counts: &[usize]) -> f64 {
-        let truth = self.truth.clone().at_slowness(self.slowness.clone()).expect("above 0");
-        let costs = truth.stages_on(counts, self.replicas.largest().placement()).expect("all layers");
-        Prediction::of_replicas(&self.replicas, &costs, LinkKind::Buffered).expect("it ends").step
+        self.step_by(&self.watch.scheduling().replicas, counts).step
     }
 
     fn best(&self) -> f64 {
         let all = cuts(self.truth.layers().len(), self.watch.counts().len());
         all.iter().map(|counts| self.step(counts)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The shortest step by any of these schedules, with any cut, if no rank holds more than this.
+    fn best_of(&self, all: &[Replicas], memory: f64) -> f64 {
+        let layers = self.truth.layers().len();
+        let steps = all.iter().flat_map(|replicas| {
+            let cuts = cuts(layers, replicas.largest().stages() as usize);
+            cuts.into_iter().map(|counts| self.step_by(replicas, &counts))
+        });
+        let within = steps.filter(|step| step.peak_memory <= memory);
+        within.map(|step| step.step).fold(f64::INFINITY, f64::min)
     }
 
     /// Some steps. After them there are `after` more. Times are up to 1 % longer by chance.
@@ -86,11 +112,12 @@ impl Life {
             let noise = |draw: u32| {
                 1.0 + 0.01 * f64::from(rng::unit(rng::philox([7, 9], [self.steps, draw, 0, 0])[0]))
             };
-            let micro_batches = f64::from(self.replicas.micro_batches());
-            let placement = self.replicas.largest().placement().clone();
+            let schedule = self.watch.scheduling().replicas.largest().clone();
+            let (micro_batches, placement) = (f64::from(schedule.micro_batches()), schedule.placement());
+            let truth = self.truth.clone().under(&schedule);
             let (mut busy, mut first) = (vec![0.0; self.slowness.len()], 0);
             for (rank, count) in placement.iter().zip(self.watch.counts()) {
-                let cost = self.truth.stage(first..first + count);
+                let cost = truth.stage(first..first + count);
                 first += count;
                 busy[rank.index()] +=
                     self.slowness[rank.index()] * (micro_batches * cost.work() + cost.update);
@@ -101,8 +128,15 @@ impl Life {
             self.steps += 1;
             if let Some(better) = self.watch.better(step + after).expect("it is simulated") {
                 assert_eq!(better.counts.iter().sum::<usize>(), self.truth.layers().len());
+                let (before, was) = (self.watch.scheduling().clone(), self.now().peak_memory);
                 follow(&mut self.watch, &better, 0.5);
                 self.changes += 1;
+                let is_other = better.scheduling != before && better.why == Why::Faster;
+                let holds = self.now().peak_memory;
+                // Another cut of the same schedule may give a rank more layers.
+                if let Some(most) = self.memory.or(is_other.then_some(was)) {
+                    assert!(holds <= most * 1.001, "{holds} instead of {most}");
+                }
             }
         }
     }
@@ -164,8 +198,8 @@ fn nothing_is_changed_where_nothing_is_gained_or_too_few_steps_are_left() {
 #[test]
 fn a_cut_that_did_not_help_is_taken_back_and_then_there_are_longer_and_longer_pauses() {
     let schedule = Schedule::named("1f1b", 2, 8).expect("it fits");
-    let replicas = Replicas::one(schedule);
-    let mut watch = Watch::new((model(&[1.0; 8]), true), replicas, vec![4, 4], None, 0.0);
+    let by = Scheduling::of(Replicas::one(schedule));
+    let mut watch = Watch::new((model(&[1.0; 8]), true), by, vec![4, 4], None, 0.0);
     let mut told = Vec::new();
     for step in 0..400 {
         // Whatever the cut is, the second rank says that it is slow, and a step takes as long.
@@ -212,4 +246,45 @@ fn the_search_does_not_end_beside_the_best_cut() {
     }
     let (now, best) = (life.step(life.watch.counts()), life.best());
     assert!(now <= 1.05 * best, "{now} instead of {best}, {:?}", life.watch.counts());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn another_schedule_is_taken_where_it_is_faster_and_no_rank_holds_more(
+        times in prop::collection::vec(0.5..2.0_f64, 8..10),
+        slow in (0..2_usize, 1.0..2.5_f64),
+        which in 0..4_usize,
+        is_limited: bool,
+        is_measured: bool,
+    ) {
+        let named = |name| Replicas::one(Schedule::named(name, 2, 8).expect("it fits"));
+        let names = ["1f1b", "gpipe", "zb-h1", "zb-2p", "zb-v", "interleaved-1f1b", "looped-bfs"];
+        let all = names.map(named);
+        let schedule = all[which].largest().clone();
+        let stages = schedule.stages() as usize;
+        let mut counts = vec![times.len() / stages; stages];
+        counts[0] += times.len() % stages;
+        let mut life = Life::new(&times, schedule, counts.clone(), is_measured);
+        let held = life.step_by(&all[which], &counts).peak_memory;
+        life.memory = is_limited.then(|| held.max(2.0 * times.len() as f64 + 10.0));
+        if let Some(memory) = life.memory {
+            let known = (life.truth.clone(), is_measured);
+            let by = life.watch.scheduling().clone();
+            life.watch = Watch::new(known, by, counts, Some(memory), 0.5);
+        }
+        life.watch = life.watch.or(all.iter().cloned().map(Scheduling::of).collect());
+        // Before that, all ranks are equally fast: what is not measured is known by then.
+        life.train(20, 0);
+        life.slowness[slow.0] = slow.1;
+        for _ in 0..8 {
+            let most = life.memory.unwrap_or(life.now().peak_memory);
+            let least = life.best_of(&all, most);
+            life.train(100, 10_000);
+            let now = life.now().step;
+            prop_assert!(now <= 1.1 * least, "{now} instead of {least}");
+        }
+        prop_assert!(life.changes <= 8, "{} changes", life.changes);
+    }
 }

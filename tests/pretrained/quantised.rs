@@ -54,8 +54,7 @@ fn launched(
 ) -> Pipeline<pipewright::stages::RecomputedStage<pipewright::stages::Sequential>> {
     let plan = compose::plan(config).unwrap();
     let data = compose::data(config).unwrap();
-    compose::launch(config, &data, &plan.counts, &plan.replicas, None)
-        .unwrap_or_else(|error| panic!("{error}"))
+    compose::launch(config, &data, &plan, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The losses of three steps, and the hash of all weights after them.

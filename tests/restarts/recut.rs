@@ -1,5 +1,6 @@
-//! A rank that fails after the model was cut elsewhere.
+//! A rank that fails after the model was cut elsewhere, or after another schedule has begun.
 
+use pipewright::plan::Replicas;
 use pipewright::stages::{Sequential, StageBuilder};
 
 use super::*;
@@ -20,6 +21,32 @@ fn a_rank_that_fails_after_it_is_built_again_with_its_new_layers() {
     let mut restarts = 0;
     for counts in [[4, 4], [1, 7], [6, 2], [2, 6]] {
         pipeline.recut(around(recipe.model().cut(&counts).expect("all units"))).expect("the same model");
+        restarts += pipeline.step().expect("it goes on").restarts.len();
+    }
+    assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
+    assert_eq!(restarts, 2);
+}
+
+#[test]
+fn a_rank_that_fails_by_another_schedule_is_built_again_with_its_stages_of_it() {
+    let recipe = recipe(3, true, 4);
+    let expected = recipe.plain_hash(4);
+    // By rank, however many stages it has.
+    let faults = [Faults::default(), Faults::at(&[(60, How::Fails), (90, How::Panics)])];
+    let stages = |schedule: &Schedule| {
+        let stages = recipe.model().split(schedule.stages()).expect("enough units");
+        let of_rank = schedule.placement().iter().map(|rank| faults[rank.index()].clone());
+        stages.into_iter().zip(of_rank).map(|(stage, faults)| Failing::around(stage, faults)).collect()
+    };
+    let mut of_rank = faults.iter();
+    let make = |stage| Failing::around(stage, of_rank.next().expect("one for each rank").clone());
+    let builder = recipe.builder_of(named("1f1b", 2, 4), make);
+    let mut pipeline = builder.restarts(3, NonZeroU32::MIN).launch().expect("it starts");
+    let mut restarts = 0;
+    for name in ["zb-v", "looped-bfs", "gpipe", "dualpipe-v"] {
+        let schedule = named(name, 2, 4);
+        let stages = stages(&schedule);
+        pipeline.reschedule(&Replicas::one(schedule), stages).expect("the same model");
         restarts += pipeline.step().expect("it goes on").restarts.len();
     }
     assert_eq!(pipeline.weights_hash().expect("it runs"), expected);

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use pipewright::plan::{LayerCost, LinkCost, ModelCosts, Replicas, StageCost, Watch};
-use pipewright::run::{NewCut, Reason, Replan};
+use pipewright::plan::{Costs, LayerCost, LinkCost, ModelCosts, Replicas, Scheduling, StageCost, Watch};
+use pipewright::run::{Change, NewCut, Reason, Replan};
 use pipewright::stages::layers::Linear;
 use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::{ForwardContext, Init, Kept, Layer, Result as StageResult};
@@ -65,11 +65,19 @@ fn model(waits: &Arc<[AtomicU64; 2]>) -> Model {
 }
 
 fn launch(waits: &Arc<[AtomicU64; 2]>) -> Pipeline<Sequential> {
+    launch_by("1f1b", waits)
+}
+
+fn launch_by(schedule: &str, waits: &Arc<[AtomicU64; 2]>) -> Pipeline<Sequential> {
     let again = Arc::clone(waits);
     Pipeline::builder()
-        .schedule(Schedule::one_f_one_b(2, 4).expect("two ranks"))
+        .schedule(Schedule::named(schedule, 2, 4).expect("two ranks"))
         .stages(model(waits).cut(&[4, 4]).expect("all layers"))
-        .recut_by(move |counts| Ok(model(&again).cut(counts)?))
+        .recut_by(move |cut| {
+            let chunks = Some(cut.layers.len() as u32 / 2);
+            let schedule = Schedule::make(&cut.schedule, 2, chunks, 4, &Costs::default())?;
+            Ok((Replicas::one(schedule), model(&again).cut(&cut.layers)?))
+        })
         .loss(MeanSquaredError::default())
         .data(Arc::new(Times(2.0)))
         .pin(false)
@@ -81,8 +89,17 @@ fn waits() -> Arc<[AtomicU64; 2]> {
     Arc::new([300, 300].map(AtomicU64::new))
 }
 
+/// The scheduling of this name, with the usual number of stages on each of two ranks.
+fn by(name: &str) -> Scheduling {
+    Scheduling::of(Replicas::one(Schedule::named(name, 2, 4).expect("two ranks")))
+}
+
 /// A watch that knows how long layers take beside each other, and no more.
 fn watch() -> Watch {
+    watch_by("1f1b")
+}
+
+fn watch_by(schedule: &str) -> Watch {
     let layer = |index| LayerCost {
         name: format!("h.{index}"),
         cost: StageCost::default(),
@@ -91,8 +108,7 @@ fn watch() -> Watch {
         output: 1.0,
     };
     let costs = ModelCosts::new((0..LAYERS).map(layer).collect(), 1.0, LinkCost::default());
-    let replicas = Replicas::one(Schedule::one_f_one_b(2, 4).expect("two ranks"));
-    Watch::new((costs.expect("possible"), false), replicas, vec![4, 4], None, 0.0)
+    Watch::new((costs.expect("possible"), false), by(schedule), vec![4, 4], None, 0.0)
 }
 
 /// The weights of an undisturbed run of this many steps.
@@ -133,7 +149,7 @@ fn layers_leave_a_rank_that_becomes_slow_and_come_back() {
             _ => {}
         }
         // It has come back.
-        match cuts.len() > 1 && cuts.last().is_some_and(|cut| cut.to[1] >= 3) {
+        match cuts.len() > 1 && cuts.last().is_some_and(|cut| cut.to.layers[1] >= 3) {
             true => Next::Stop,
             false => Next::Continue,
         }
@@ -142,7 +158,7 @@ fn layers_leave_a_rank_that_becomes_slow_and_come_back() {
     let outcome = run.train(&mut pipeline).expect("it trains");
     let cuts = cuts.lock().expect("no panic");
     let first = &cuts[0];
-    assert!(first.to[1] <= 2 && first.step > 30, "{first:?}");
+    assert!(first.to.layers[1] <= 2 && first.step > 30, "{first:?}");
     let Reason::Faster { slowness, was, will_be } = &first.reason else { panic!("{first:?}") };
     assert!(slowness[1] > 3.0 && will_be < was, "{first:?}");
     assert_eq!(outcome.ended, Ended::Stopped, "layers come back: {cuts:?}");
@@ -162,22 +178,22 @@ fn a_cut_that_somebody_asks_for_is_taken_before_the_next_step() {
     let listen = move |event: &Event<'_>| match event {
         Event::Step(report) if report.step == 2 => {
             assert!(asks.is_training());
-            asks.ask_for_cut(vec![1, 7]).expect("it is written");
+            asks.ask_for_cut(Change::layers(vec![1, 7])).expect("it is written");
         }
         // What cannot be read, and what is no cut, changes nothing.
         Event::Step(report) if report.step == 4 => {
-            fs::write(asks.asked_cut(), "{\"layers_of").expect("it is written");
+            fs::write(asks.asked_cut(), "{\"layers").expect("it is written");
         }
         Event::Step(report) if report.step == 6 => {
-            asks.ask_for_cut(vec![1, 6]).expect("it is written");
-            let error = asks.ask_for_cut(vec![2, 6]).expect_err("one at a time");
+            asks.ask_for_cut(Change::layers(vec![1, 6])).expect("it is written");
+            let error = asks.ask_for_cut(Change::layers(vec![2, 6])).expect_err("one at a time");
             has(&error, &["somebody asks for another cut already"]);
         }
         Event::Step(report) if report.step == 7 => {
-            asks.ask_for_cut(vec![0, 8]).expect("it is written");
+            asks.ask_for_cut(Change::layers(vec![0, 8])).expect("it is written");
         }
         Event::Step(report) if report.step == 8 => {
-            asks.ask_for_cut(vec![5, 3]).expect("it is written");
+            asks.ask_for_cut(Change::layers(vec![5, 3])).expect("it is written");
         }
         _ => {}
     };
@@ -187,9 +203,9 @@ fn a_cut_that_somebody_asks_for_is_taken_before_the_next_step() {
     let told = told(&place);
     for (event, expected) in told.iter().zip([
         "cut anew after 3 steps: the stages have 1, 7 layers instead of 4, 4, as asked (the change took ",
-        "not cut anew: `",
-        "not cut anew: stages of [1, 6] layers do not make up the model's 8",
-        "not cut anew: stages of [0, 8] layers: each needs 1 or more",
+        "not changed: `",
+        "not changed: stages of [1, 6] layers do not make up the model's 8",
+        "not changed: stages of [0, 8] layers: each needs 1 or more",
         "cut anew after 9 steps: the stages have 5, 3 layers instead of 1, 7, as asked (the change took ",
     ]) {
         assert!(event.starts_with(expected), "{event} instead of {expected}");
@@ -200,7 +216,7 @@ fn a_cut_that_somebody_asks_for_is_taken_before_the_next_step() {
     assert_eq!(pipeline.weights_hash().expect("it runs"), undisturbed(12));
 
     // A run that is resumed was not asked.
-    dir.ask_for_cut(vec![1, 7]).expect("it is written");
+    dir.ask_for_cut(Change::layers(vec![1, 7])).expect("it is written");
     let run = place.run().steps(14).resume(Resume::IfThere).replan(Replan::when_asked(watch()));
     run.train(&mut launch(&waits)).expect("it trains");
     assert_eq!(self::told(&place).len(), 5);
@@ -215,9 +231,88 @@ fn without_replanning_a_run_keeps_its_cut_and_asking_changes_nothing() {
         if let Event::Step(report) = event
             && report.step == 1
         {
-            asks.ask_for_cut(vec![1, 7]).expect("it is written");
+            asks.ask_for_cut(Change::layers(vec![1, 7])).expect("it is written");
         }
     });
     run.train(&mut launch(&waits)).expect("it trains");
     assert_eq!(told(&place), [""; 0]);
+}
+
+#[test]
+fn a_schedule_that_somebody_asks_for_is_taken_before_the_next_step() {
+    let (place, waits) = (Place::new(), waits());
+    let mut pipeline = launch(&waits);
+    let asks = place.dir();
+    let ask = move |change| {
+        asks.ask_for_cut(change).expect("it is written");
+    };
+    let schedule = |name: &str| Some(name.to_owned());
+    let listen = move |event: &Event<'_>| match event {
+        Event::Step(report) if report.step == 2 => {
+            ask(Change { schedule: schedule("zb-h1"), ..Change::default() });
+        }
+        Event::Step(report) if report.step == 4 => {
+            ask(Change { schedule: schedule("zb-v"), ..Change::layers(vec![1, 2, 3, 2]) });
+        }
+        // Now it has four stages.
+        Event::Step(report) if report.step == 6 => ask(Change::layers(vec![2, 2, 2, 2])),
+        Event::Step(report) if report.step == 8 => ask(Change::layers(vec![4, 4])),
+        Event::Step(report) if report.step == 10 => {
+            ask(Change { schedule: schedule("zb-w"), ..Change::default() });
+        }
+        Event::Step(report) if report.step == 12 => ask(Change::default()),
+        _ => {}
+    };
+    let run = place.run().steps(14).replan(Replan::when_asked(watch())).on(listen);
+    let outcome = run.train(&mut pipeline).expect("it trains");
+    let told = told(&place);
+    for (event, expected) in told.iter().zip([
+        "changed after 3 steps: the schedule is zb-h1 instead of 1f1b, as asked (the change took ",
+        "cut anew after 5 steps: the schedule is zb-v instead of zb-h1 and the stages have 1, 2, 3, 2 layers \
+         instead of 4, 4, as asked (the change took ",
+        "cut anew after 7 steps: the stages have 2, 2, 2, 2 layers instead of 1, 2, 3, 2, as asked (",
+        "not changed: schedule zb-v has 2 stages a rank; it was given 1 chunks",
+        "not changed: there is no schedule \"zb-w\", did you mean zb-v?",
+        "not changed: the run has this cut already",
+    ]) {
+        assert!(event.starts_with(expected), "{event} instead of {expected}");
+    }
+    assert_eq!(told.len(), 6, "{told:?}");
+    assert_eq!(outcome.warnings.len(), 1, "one of the kind");
+    assert_eq!(pipeline.weights_hash().expect("it runs"), undisturbed(14));
+}
+
+/// By gpipe a rank holds all micro-batches. In as much memory, four stages wait less than two.
+#[test]
+fn a_run_changes_to_a_schedule_that_is_faster_and_keeps_it() {
+    const STEPS: u64 = 400;
+    let (place, waits) = (Place::new(), Arc::new([2000, 2000].map(AtomicU64::new)));
+    let cuts = Arc::new(Mutex::new(Vec::<NewCut>::new()));
+    let mut pipeline = launch_by("gpipe", &waits);
+    let seen = Arc::clone(&cuts);
+    let listen = move |event: &Event<'_>| match event {
+        Event::NewCut(cut) => {
+            seen.lock().expect("no panic").push((*cut).clone());
+            Next::Continue
+        }
+        Event::Step(report) => {
+            let cuts = seen.lock().expect("no panic");
+            // After two windows it is known what the change has brought.
+            match cuts.last().is_some_and(|cut| report.step > cut.step + 24) {
+                true => Next::Stop,
+                false => Next::Continue,
+            }
+        }
+        _ => Next::Continue,
+    };
+    let watch = watch_by("gpipe").or(["1f1b", "gpipe", "interleaved-1f1b"].map(by).into());
+    let run = place.run().steps(STEPS).save_every(0).replan(Replan::by_itself(watch)).on(listen);
+    let outcome = run.train(&mut pipeline).expect("it trains");
+    let cuts = cuts.lock().expect("no panic");
+    let first = &cuts[0];
+    assert_eq!(first.to.schedule, "interleaved-1f1b", "{first:?}");
+    assert_eq!(outcome.ended, Ended::Stopped, "{cuts:?}");
+    let kept = told(&place).iter().any(|event| event.starts_with("the new cut is kept: a step took "));
+    assert!(kept && pipeline.schedule().name() == first.to.schedule, "{cuts:?}");
+    assert_eq!(pipeline.weights_hash().expect("it runs"), undisturbed(outcome.steps));
 }

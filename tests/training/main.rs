@@ -41,6 +41,7 @@ mod recompute;
 mod recut;
 mod refused_replicas;
 mod replicas;
+mod reschedule;
 mod shards;
 mod short_sums;
 mod steps;

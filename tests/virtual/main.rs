@@ -45,6 +45,7 @@ use order::Order;
 use pipewright::fabric::{Call, Links, Load, Parcel, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::pipeline::{Look, SyncMode};
+use pipewright::plan::{Costs, Replicas};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::{Sequential, Tensor};
@@ -120,11 +121,14 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         if story.deeds.iter().any(|deed| matches!(deed, Deed::Recut { .. })) {
             *ends.entry(format!("with new cuts: {end:?}")).or_default() += 1;
         }
+        if story.deeds.iter().any(|deed| matches!(deed, Deed::Recut { schedule: Some(_), .. })) {
+            *ends.entry(format!("with new schedules: {end:?}")).or_default() += 1;
+        }
         Ok(())
     });
     let ends = ends.into_inner().expect("no panic inside");
     let all = ["all: Settled", "with shards: SameBits", "with shards: RightError"];
-    let more = ["with new cuts: SameBits", "with new cuts: RightError"];
+    let more = ["with new cuts: SameBits", "with new cuts: RightError", "with new schedules: SameBits"];
     let without = ["without a barrier: SameBits", "without a barrier: RightError"];
     for end in all.into_iter().chain(more).chain(without) {
         assert!(seeds() < SEEDS || ends.contains_key(end), "no seed ended so: {end}");

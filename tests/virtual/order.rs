@@ -50,6 +50,12 @@ impl Order {
     }
 }
 
+/// The names of the schedules that the engine runs with this many stages on a rank.
+pub(crate) fn with_stages(chunks: u32) -> impl Iterator<Item = &'static str> {
+    let has = move |name: &&str| Schedule::chunks(name).expect("it has this name").contains(&chunks);
+    Schedule::names().filter(|name| has_one_direction(name)).filter(has)
+}
+
 /// Whether the engine runs the schedules of this name.
 fn has_one_direction(name: &str) -> bool {
     let schedule = Schedule::named(name, 2, 2).expect("the sizes fit");

@@ -44,9 +44,11 @@ pub(crate) enum Deed {
     Load,
     /// A step with data that makes the loss infinite.
     SpoiltStep,
-    /// The model is cut elsewhere: this stage has all layers that are left over.
+    /// The model is cut elsewhere: this stage has all layers that are left over. The passes may run by the
+    /// schedule of this name then, with as many stages.
     Recut {
         long: usize,
+        schedule: Option<&'static str>,
     },
 }
 
@@ -109,7 +111,10 @@ impl Story {
             faults.retain(|fault| !matches!(fault, Fault::NotBuilt { .. }));
             for _ in 0..of_cuts.within(1, 3) {
                 let at = of_cuts.below(deeds.len() as u64 + 1) as usize;
-                deeds.insert(at, Deed::Recut { long: of_cuts.below(stages as u64) as usize });
+                let long = of_cuts.below(stages as u64) as usize;
+                let names: Vec<_> = order::with_stages(stages as u32 / ranks).collect();
+                let schedule = of_cuts.chance(500).then(|| *of_cuts.one_of(&names));
+                deeds.insert(at, Deed::Recut { long, schedule });
             }
         }
         Self {

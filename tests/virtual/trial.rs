@@ -222,7 +222,16 @@ impl Trial<'_> {
                 None => Ok(()),
             },
             Deed::SpoiltStep => self.spoil(pipeline)?,
-            Deed::Recut { long } => pipeline.recut(self.story.model.cut(long)).map(drop),
+            Deed::Recut { long, schedule: None } => pipeline.recut(self.story.model.cut(long)).map(drop),
+            Deed::Recut { long, schedule: Some(name) } => {
+                let Story { ranks, micro_batches, replicas, model, .. } = self.story;
+                let chunks = Some(model.stages as u32 / ranks);
+                let whole = Schedule::make(name, *ranks, chunks, *micro_batches, &Costs::default());
+                let whole = whole.expect("the sizes fit");
+                let part = |share| Ok::<_, Error>(whole.part(0..share));
+                let replicas = Replicas::new(pipeline.groups(), *replicas, part).expect("as at launch");
+                pipeline.reschedule(&replicas, model.cut(long)).map(drop)
+            }
             Deed::SaveInVain { rank, panics } => {
                 let name = path.file_name().expect("it has a name").to_string_lossy();
                 let partial = path.with_file_name(format!(".{name}.partial"));

@@ -1,4 +1,4 @@
-//! `pipewright replan`: asks a run that trains to cut its model elsewhere.
+//! `pipewright replan`: asks a run that trains to cut its model elsewhere, or to go on by another schedule.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,28 +8,59 @@ use std::time::Duration;
 use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use pipewright::run::{HistoryEntry, RunDir};
+use pipewright::run::{Change, HistoryEntry, RunDir};
+use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
-/// Cut the model of a run elsewhere while it trains: layers move to other ranks, and no step is lost
+/// Cut the model of a run elsewhere while it trains, or run its passes by another schedule
 ///
-/// The run takes the new cut between two steps (with several processes, at the next step whose number is a
-/// multiple of 8). Weights and optimizer state move in memory; the weights stay the same, bit for bit. The
-/// config of the run does not change: a run that is resumed begins with its own cut.
+/// Layers move to other ranks, and no step is lost. The run changes between two steps (with several
+/// processes, at the next step whose number is a multiple of 8). Weights and optimizer state move in memory;
+/// the weights stay the same, bit for bit. The config of the run does not change: a run that is resumed
+/// begins with its own cut and schedule.
 ///
-/// Without LAYERS it says which layers the model has, and does nothing.
+/// Without anything else it says which layers the model has, and does nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pipewright replan runs/first
   pipewright replan runs/first 6,4
+  pipewright replan runs/first --schedule zb-h1
+  pipewright replan runs/first 2,3,3,2 --schedule zb-v     four stages on two ranks
   pipewright train my.toml --set pipeline.replan=auto      the run finds the cut itself")]
 pub(super) struct Args {
     /// The folder of a run that trains now
     run: PathBuf,
-    /// How many layers each stage gets, as 6,4
+    /// How many layers each stage gets, as 6,4; without it, as many as now, or for another number of stages
+    /// as many as estimates say
     #[arg(value_delimiter = ',')]
     layers: Vec<usize>,
+    /// The schedule, such as zb-h1
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<String>,
+    /// What all stages recompute in backward
+    #[arg(long, value_name = "WHAT")]
+    recompute: Option<RecomputeWord>,
+}
+
+/// A word for what is recomputed.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum RecomputeWord {
+    None,
+    Cheap,
+    Selective,
+    Full,
+}
+
+impl From<RecomputeWord> for Recompute {
+    fn from(word: RecomputeWord) -> Self {
+        match word {
+            RecomputeWord::None => Self::None,
+            RecomputeWord::Cheap => Self::Cheap,
+            RecomputeWord::Selective => Self::Selective,
+            RecomputeWord::Full => Self::Full,
+        }
+    }
 }
 
 /// How long it waits between two looks at the run.
@@ -52,7 +83,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::parse(&path.display().to_string(), &text, &[], &[])?;
     let model = compose::model(&config)?;
     let (names, stages) = (model.names(), config.pipeline.stages);
-    if args.layers.is_empty() {
+    let is_nothing = args.layers.is_empty() && args.schedule.is_none() && args.recompute.is_none();
+    if is_nothing {
         return super::print(&format!(
             "{}: {} in {}: {}\n",
             args.run.display(),
@@ -61,23 +93,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
             names.join(", ")
         ));
     }
-    let sum = args.layers.iter().fold(0_usize, |sum, count| sum.saturating_add(*count));
-    let given = args.layers.len();
-    if given != stages || sum != names.len() || args.layers.contains(&0) {
-        return Err(Error::refused(format!(
-            "{} of {sum} layers do not make up the model: its {} are in {}, and each stage needs 1 or more",
-            counted(given as u64, "stage"),
-            counted(names.len() as u64, "layer"),
-            counted(stages as u64, "stage"),
-        )));
-    }
+    check_layers(&args.layers, names.len())?;
+    let layers = match (&args.layers[..], &args.schedule) {
+        ([], Some(schedule)) => compose::counts_by(&config, schedule)?,
+        ([], None) => None,
+        (layers, _) => Some(layers.to_vec()),
+    };
+    let change =
+        Change { layers, schedule: args.schedule.clone(), recompute: args.recompute.map(Recompute::from) };
     if !dir.is_training() {
         return Err(Error::refused(format!(
-            "no process trains in {}: begin with another cut, by --set pipeline.partition=...",
+            "no process trains in {}: begin with another cut, by --set pipeline.partition=..., or another \
+             pipeline.schedule",
             args.run.display()
         )));
     }
-    let question = dir.ask_for_cut(args.layers.clone())?;
+    let question = dir.ask_for_cut(change)?;
     // The run takes the file away, and then notes what it did.
     let mut looks_without = 0;
     loop {
@@ -99,8 +130,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// Refuses layers of stages that do not make up a model of this many, if there are any.
+fn check_layers(layers: &[usize], all: usize) -> Result<()> {
+    let sum = layers.iter().fold(0_usize, |sum, count| sum.saturating_add(*count));
+    if layers.is_empty() || (sum == all && !layers.contains(&0)) {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "{} of {sum} layers do not make up the model: it has {all}, and each stage needs 1 or more",
+        counted(layers.len() as u64, "stage"),
+    )))
+}
+
 /// How an answer begins that says no.
-const REFUSED: &str = "not cut anew: ";
+const REFUSED: &str = "not changed: ";
 
 /// What the history says of a question.
 fn answer(dir: &RunDir, question: u64) -> Result<Option<String>> {

@@ -55,6 +55,20 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
     }))
 }
 
+/// The costs in the file `pipeline.costs`, by any schedule of this many ranks. `None` if there is no such
+/// key.
+///
+/// # Errors
+/// As for [`measured_in`].
+pub(super) fn in_file_under_any(config: &Config, ranks: u32) -> Result<Option<ModelCosts>> {
+    let Some(path) = config.pipeline.costs.as_deref() else {
+        return Ok(None);
+    };
+    let (measured, _) = measured_in(config, path)?;
+    let costs = costs_under_any(config, &measured)?;
+    on_cluster(config, ranks, costs, &measured.cluster(1)).map(Some)
+}
+
 /// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use pipewright::Cut;
 use pipewright::stages::Device;
 use pipewright::stages::devices::{free_memory, name_and_memory};
 use pipewright::stages::optimizer::PASSAGE;
@@ -10,7 +11,7 @@ use pipewright::stages::units::in_words;
 use super::costs::{measured_places, recomputed_in_measuring, to_measure};
 use super::model::model;
 use super::schedule::unfitted;
-use super::{PipelinePlan, memory, places_of_all};
+use super::{PipelinePlan, changed, memory, places_of_all};
 use crate::config::{Config, Memory, RecomputeBy, environment};
 use crate::error::{ConfigError, ValueProblem};
 use crate::error::{Error, Result};
@@ -91,17 +92,19 @@ impl Room {
         Ok(Self { config: config.clone(), plan: plan.clone(), limits: memory_limits(config)? })
     }
 
-    /// Refuses the ranks that this process has among the `crew`, if they do not fit. `counts`: the numbers of
-    /// layers, if they are not the planned ones.
+    /// Refuses the ranks that this process has among the `crew`, if they do not fit. `cut`: if it is not the
+    /// planned one.
     ///
     /// # Errors
     /// As for [`memory`], [`check_memory`] and [`RanksHere::of`].
-    pub fn check(&self, crew: Option<&Crew>, counts: Option<&[usize]>) -> Result<()> {
+    pub fn check(&self, crew: Option<&Crew>, cut: Option<&Cut>) -> Result<()> {
         let pipeline = &self.config.pipeline;
         let here = RanksHere::of(crew, [pipeline.replicas, self.plan.replicas.ranks(), pipeline.shards])?;
-        let counts = counts.unwrap_or(&self.plan.counts).to_vec();
-        let plan = PipelinePlan { counts, ..self.plan.clone() };
-        check_memory(&self.config, &memory(&self.config, &plan)?, &here, &self.limits)
+        let (config, plan) = match cut {
+            Some(cut) => changed(&self.config, &self.plan, cut)?,
+            None => (self.config.clone(), self.plan.clone()),
+        };
+        check_memory(&self.config, &memory(&config, &plan)?, &here, &self.limits)
     }
 }
 

@@ -97,8 +97,9 @@ section! {
         /// estimated cost. Or a list of units for each stage: `[["embed", "h.0"], ["h.1..h.3", "head"]]`.
         partition: Partition = Partition::Named(Balanced::Balanced) => [harmless],
         /// Whether the run cuts the model elsewhere while it goes on. `"auto"`: when its steps say that
-        /// another cut is faster, for example because a rank has become slow. The weights stay the same, bit
-        /// for bit. `"off"`: only when `pipewright replan` asks for it.
+        /// another cut is faster, for example because a rank has become slow. With `costs` it may go on by
+        /// another schedule too. The weights stay the same, bit for bit. `"off"`: only when
+        /// `pipewright replan` asks for it.
         replan: ReplanBy = ReplanBy::Off => [harmless, page("replanning.md")],
         /// Whether all ranks wait for each other at the end of a step. With `false`, a rank begins the next
         /// step while others still finish this one: `zb-2p`, `zb-v` and `v-half` are then faster, with one

@@ -27,8 +27,8 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
         assert!(done.starts_with("cut anew after ") && done.contains(said), "{done}");
     }
     for (layers, said) in [
-        ("3,2", "2 stages of 5 layers do not make up the model: its 6 layers are in 2 stages, and each"),
-        ("2,2,2", "3 stages of 6 layers do not make up the model"),
+        ("3,2", "2 stages of 5 layers do not make up the model: it has 6, and each stage needs 1 or more"),
+        ("2,2,2", "2 ranks cannot share 3 stages by schedule 1f1b, which has 1 on each rank: say how many"),
         ("6,0", "2 stages of 6 layers do not make up the model"),
         ("18446744073709551615,7", "2 stages of 18446744073709551615 layers do not make up the model"),
     ] {
@@ -36,7 +36,7 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
         assert!(refused.contains(said), "{refused}");
     }
     let refused = place.run(&["replan", "runs/small", "4,2"]).refused();
-    assert_eq!(refused, "error: runs/small: the stages have these layers already\n");
+    assert_eq!(refused, "error: runs/small: the run has this cut already\n");
     running.signal("-INT");
     let ended = running.end();
     assert_eq!(undisturbed(&place, &[]), ended.hash());
@@ -44,6 +44,7 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
 
     let said = place.run(&["replan", "runs/small", "1,5"]).refused();
     has(&said, &["no process trains in runs/small: begin with another cut, by --set pipeline.partition="]);
+    has(&said, &["or another pipeline.schedule"]);
     let said = place.run(&["replan", "runs/nothing", "1,5"]).refused();
     has(&said, &["there is no run in runs/nothing"]);
     place.run(&["report", "runs/small"]).done();
@@ -51,6 +52,63 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     has(&page, &["Cuts of the model", "the stages have 4, 2 layers instead of 1, 5, as asked"]);
     place.run(&["report", "runs/other"]).done();
     assert!(!place.text("runs/other/report.html").contains("Cuts of the model"));
+}
+
+#[test]
+fn a_live_run_goes_on_by_other_schedules_and_its_weights_are_the_same() {
+    let place = Place::new();
+    let running = place.start(&["--weights-hash"]);
+    for (args, said) in [
+        (&["--schedule", "zb-h1"][..], "changed after "),
+        // The schedule has four stages: estimates say how many layers each gets.
+        (&["--schedule", "zb-v"], "the schedule is zb-v instead of zb-h1 and the stages have "),
+        (&["2,1,1,2"], "cut anew after "),
+        (&["--recompute", "full"], ": the stages recompute everything, as asked"),
+        (
+            &["1,5", "--schedule", "gpipe"],
+            "the schedule is gpipe instead of zb-v and the stages have 1, 5 layers",
+        ),
+        (&["--recompute", "none"], ": the stages recompute nothing, as asked"),
+        (
+            &["3,3", "--schedule", "1f1b", "--recompute", "cheap"],
+            "the stages recompute what is cheap and the",
+        ),
+    ] {
+        let done = place.run(&[&["replan", "runs/small"], args].concat()).done().stdout();
+        assert!(done.contains(said), "{args:?}: {done}");
+    }
+    for (args, said) in [
+        (&["--schedule", "zb-w"][..], "there is no schedule \"zb-w\", did you mean zb-v?"),
+        (&["1,2,2,1"], "2 ranks cannot share 4 stages by schedule 1f1b, which has 1 on each rank"),
+        (&["6", "--schedule", "zb-v"], "2 ranks cannot share 1 stage by schedule zb-v, which has 2"),
+        (&["--schedule", "auto"], "there is no schedule \"auto\""),
+        (&["--recompute", "all"], "invalid value 'all' for '--recompute <WHAT>'"),
+    ] {
+        let refused = place.run(&[&["replan", "runs/small"], args].concat()).refused();
+        assert!(refused.contains(said), "{args:?}: {refused}");
+    }
+    running.signal("-INT");
+    let ended = running.end();
+    assert_eq!(undisturbed(&place, &[]), ended.hash());
+    place.run(&["report", "runs/small"]).done();
+    has(&place.text("runs/small/report.html"), &["the schedule is zb-h1 instead of 1f1b, as asked"]);
+}
+
+/// With measured costs a run tries schedules that are not its own. Whatever it finds, its weights stay.
+#[test]
+fn a_run_that_knows_its_costs_changes_its_schedule_by_itself() {
+    let place = Place::new();
+    place.run(&["profile", "my.toml"]).done();
+    let run = |name: &str, sets: &[&str]| {
+        let folder = format!("runs/{name}");
+        let args = ["train", "my.toml", "--weights-hash", "--steps", "60", "--run-dir", &folder];
+        let sets =
+            [&["train.steps=60", "pipeline.costs=costs.json", "pipeline.schedule=gpipe"], sets].concat();
+        place.run(&[&args, &set(&sets)[..]].concat()).done().hash()
+    };
+    let expected = run("kept", &[]);
+    assert_eq!(run("auto", &["pipeline.replan=auto"]), expected);
+    assert_eq!(run("limited", &["pipeline.replan=auto", "pipeline.memory=1GiB"]), expected);
 }
 
 #[test]

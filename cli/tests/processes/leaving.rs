@@ -141,7 +141,7 @@ fn a_process_leaves_after_the_model_was_cut_elsewhere() {
     let mut run = leaving(2, &[LONGER]);
     run.await_step(8);
     let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
-    dir.ask_for_cut(vec![1, 7]).unwrap();
+    dir.ask_for_cut(pipewright::run::Change::layers(vec![1, 7])).unwrap();
     run.await_noted("cut anew after ");
     run.ask(1);
     run.await_noted("1 of 2 processes are there after");

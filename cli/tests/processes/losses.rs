@@ -346,7 +346,7 @@ fn a_process_is_lost_before_and_after_the_model_is_cut_elsewhere() {
         let mut run = Throttled::start(size, &[sets, &[MANY, "train.print_every=3"]].concat());
         run.await_step(4);
         let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
-        dir.ask_for_cut(vec![1, 7]).unwrap();
+        dir.ask_for_cut(pipewright::run::Change::layers(vec![1, 7])).unwrap();
         let cuts =
             || fs::read_to_string(dir.history()).unwrap_or_default().matches("cut anew after ").count();
         let since = Instant::now();
@@ -361,7 +361,7 @@ fn a_process_is_lost_before_and_after_the_model_is_cut_elsewhere() {
         run.kill(1);
         run.begin(1);
         run.await_return();
-        dir.ask_for_cut(vec![6, 2]).unwrap();
+        dir.ask_for_cut(pipewright::run::Change::layers(vec![6, 2])).unwrap();
         let said = run.ends_as_if_nothing_had_happened();
         assert!(!said.contains("from what the processes kept in memory"), "{sets:?}: {said}");
     }

@@ -128,7 +128,7 @@ fn a_process_comes_back_after_the_model_was_cut_elsewhere() {
     run.kill(1);
     run.await_return();
     let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
-    dir.ask_for_cut(vec![1, 7]).unwrap();
+    dir.ask_for_cut(pipewright::run::Change::layers(vec![1, 7])).unwrap();
     run.await_noted("cut anew after ");
     run.begin(1);
     run.await_noted("all processes are there after");

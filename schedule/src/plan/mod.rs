@@ -38,7 +38,7 @@ pub use memory::{
 pub use offload::{Offload, offloaded};
 pub use partition::partition;
 pub use prediction::{Exposed, Prediction};
-pub use replan::{Better, Watch, Why};
+pub use replan::{Better, Scheduling, Watch, Why};
 pub use replicas::Replicas;
 pub(crate) use simulate::clock::{Clock, Played};
 pub use simulate::replicas::simulate_replicas;

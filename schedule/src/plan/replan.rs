@@ -1,4 +1,5 @@
-//! Watches the steps of a training, and says when another cut of the model would be faster.
+//! Watches the steps of a training, and says when another cut of the model, or another schedule, would be
+//! faster.
 
 use crate::Result;
 use crate::plan::{ModelCosts, Prediction, Replicas, median, partition};
@@ -25,18 +26,46 @@ const PAYS: f64 = 2.0;
 /// For how many windows at most nothing is changed after a cut that did not help.
 const LONGEST: u32 = 64;
 
-/// Watches the steps of a pipeline. From what its ranks measure, it says which cut would be faster.
+/// By which share the step by another schedule has to be shorter than by the schedule of now, each with its
+/// best cut. A smaller gain is as likely an error of the costs.
+const OTHER: f64 = 0.02;
+
+/// By which schedules the passes of a step run, and what they compute again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheduling {
+    /// The schedule's name.
+    pub schedule: String,
+    /// Whether stages keep only their inputs, and a backward runs the forward again.
+    pub recomputed: bool,
+    /// The replicas with their schedules.
+    pub replicas: Replicas,
+}
+
+impl Scheduling {
+    /// By these schedules, where stages keep more than their inputs.
+    pub fn of(replicas: Replicas) -> Self {
+        Self { schedule: replicas.largest().name().to_owned(), recomputed: false, replicas }
+    }
+}
+
+/// Watches the steps of a pipeline. From what its ranks measure, it says which cut would be faster, and
+/// which schedules.
 ///
 /// A rank's slowness is the time that it worked, divided by the time that its layers should take. A cut is
 /// proposed when its simulated step is 5 % shorter than the simulated step of now, when the steps that are
 /// left save twice what the change costs, and when two windows of 8 steps in a row say so. If the next
 /// window is not 2 % faster than before, the old cut is proposed again, and then there is a pause, which is
 /// twice as long each time.
+///
+/// [Other schedules](Watch::or) are proposed in the same way, if no rank then holds more than the memory
+/// limit. Without a limit, no rank may hold more than the fullest rank does now.
 #[derive(Clone, Debug)]
 pub struct Watch {
+    /// What layers cost under any schedule.
     model: ModelCosts,
-    replicas: Replicas,
+    scheduling: Scheduling,
     counts: Vec<usize>,
+    others: Vec<Scheduling>,
     memory: Option<f64>,
     /// Whether the costs are seconds that were measured. Otherwise the first window says how long the layers
     /// of each rank take.
@@ -46,8 +75,8 @@ pub struct Watch {
     left_out: usize,
     /// Whether the window before this one was for another cut too.
     is_second: bool,
-    /// The cut before the newest change, and the seconds of its steps.
-    before: Option<(Vec<usize>, f64)>,
+    /// The scheduling and the cut before the newest change, and the seconds of their steps.
+    before: Option<(Scheduling, Vec<usize>, f64)>,
     /// How many windows are passed over.
     pause: u32,
     next_pause: u32,
@@ -59,7 +88,7 @@ pub struct Watch {
     settled: Vec<f64>,
 }
 
-/// Why a cut is proposed.
+/// Why a cut or a scheduling is proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It should be faster.
@@ -68,10 +97,12 @@ pub enum Why {
     ItWasFaster,
 }
 
-/// A cut that should be faster.
+/// A cut, and perhaps another scheduling, that should be faster.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Better {
+    /// The schedules, and what is recomputed.
+    pub scheduling: Scheduling,
     /// The layers of each stage.
     pub counts: Vec<usize>,
     /// Why.
@@ -85,21 +116,22 @@ pub struct Better {
 }
 
 impl Watch {
-    /// Watches a pipeline with this cut. `is_measured`: whether the costs are seconds on these ranks. `cost`:
-    /// what a change costs, in seconds, until one was made. `memory`: the most bytes of activations that a
-    /// rank may hold.
+    /// Watches a pipeline with this cut. `model`: what layers cost under any schedule. `is_measured`: whether
+    /// the costs are seconds on these ranks. `cost`: what a change costs, in seconds, until one was made.
+    /// `memory`: the most bytes of activations that a rank may hold.
     #[must_use]
     pub fn new(
         (model, is_measured): (ModelCosts, bool),
-        replicas: Replicas,
+        scheduling: Scheduling,
         counts: Vec<usize>,
         memory: Option<f64>,
         cost: f64,
     ) -> Self {
         Self {
             model,
-            replicas,
+            scheduling,
             counts,
+            others: Vec::new(),
             memory,
             is_measured,
             steps: Vec::with_capacity(WINDOW),
@@ -114,9 +146,20 @@ impl Watch {
         }
     }
 
+    /// The same, where the passes may run in one of these ways too. Each has as many ranks and replicas.
+    #[must_use]
+    pub fn or(self, others: Vec<Scheduling>) -> Self {
+        Self { others, ..self }
+    }
+
     /// The layers of each stage now.
     pub fn counts(&self) -> &[usize] {
         &self.counts
+    }
+
+    /// The schedules now, and what is recomputed.
+    pub fn scheduling(&self) -> &Scheduling {
+        &self.scheduling
     }
 
     /// Whether the next call of [`Watch::better`] looks at a whole window.
@@ -144,9 +187,10 @@ impl Watch {
         let steps = std::mem::take(&mut self.steps);
         let seconds = median(steps.iter().map(|(seconds, _)| *seconds)).unwrap_or_default();
         let of_rank = |rank| median(steps.iter().filter_map(|(_, busy)| busy.get(rank).copied()));
-        let busy = (0..self.replicas.ranks() as usize).map(|rank| of_rank(rank).unwrap_or_default());
+        let busy =
+            (0..self.scheduling.replicas.ranks() as usize).map(|rank| of_rank(rank).unwrap_or_default());
         let slowness = self.slowness(&busy.collect::<Vec<_>>());
-        if let Some((counts, before)) = self.before.take() {
+        if let Some((scheduling, counts, before)) = self.before.take() {
             if seconds <= (1.0 - HELD) * before {
                 self.brought = Some([before, seconds]);
                 return Ok(None);
@@ -154,7 +198,7 @@ impl Watch {
             self.pause = self.next_pause;
             self.next_pause = (2 * self.next_pause).min(LONGEST);
             let why = Why::ItWasFaster;
-            return Ok(Some(Better { counts, why, slowness, was: seconds, will_be: before }));
+            return Ok(Some(Better { scheduling, counts, why, slowness, was: seconds, will_be: before }));
         }
         if self.pause > 0 {
             self.pause -= 1;
@@ -176,17 +220,20 @@ impl Watch {
         Ok(found.filter(|_| was_second))
     }
 
-    /// The cut is another one now, because it should be faster. With the old one, a step took `was` seconds.
-    /// The change took `seconds`. If it is not faster, the old one is proposed.
-    pub fn try_out(&mut self, counts: Vec<usize>, was: f64, seconds: f64) {
-        let old = std::mem::replace(&mut self.counts, counts);
-        self.before = Some((old, was));
+    /// The scheduling and the cut are others now, because that should be faster. With the old ones, a step
+    /// took `was` seconds. The change took `seconds`. If it is not faster, the old ones are proposed.
+    pub fn try_out(&mut self, (scheduling, counts): (Scheduling, Vec<usize>), was: f64, seconds: f64) {
+        let old = (
+            std::mem::replace(&mut self.scheduling, scheduling),
+            std::mem::replace(&mut self.counts, counts),
+        );
+        self.before = Some((old.0, old.1, was));
         self.begin_again(seconds);
     }
 
-    /// The cut is another one now, whatever it brings. The change took `seconds`.
-    pub fn set(&mut self, counts: Vec<usize>, seconds: f64) {
-        self.counts = counts;
+    /// The scheduling and the cut are others now, whatever that brings. The change took `seconds`.
+    pub fn set(&mut self, (scheduling, counts): (Scheduling, Vec<usize>), seconds: f64) {
+        (self.scheduling, self.counts) = (scheduling, counts);
         self.before = None;
         self.begin_again(seconds);
     }
@@ -213,10 +260,11 @@ impl Watch {
 
     /// How many times as long each rank takes as its layers should.
     fn slowness(&self, busy: &[f64]) -> Vec<f64> {
-        let micro_batches = f64::from(self.replicas.largest().micro_batches());
+        let micro_batches = f64::from(self.scheduling.replicas.largest().micro_batches());
+        let model = under(self.model.clone(), &self.scheduling);
         let mut expected = vec![0.0; busy.len()];
         for ((_, rank), layers) in self.stages() {
-            let cost = self.model.stage(layers);
+            let cost = model.stage(layers);
             expected[rank] += micro_batches * cost.work() + cost.update;
         }
         let share =
@@ -238,7 +286,7 @@ impl Watch {
     /// The stages with their ranks, and the layers of each.
     fn stages(&self) -> Vec<((usize, usize), std::ops::Range<usize>)> {
         let mut end = 0;
-        let placement = self.replicas.largest().placement();
+        let placement = self.scheduling.replicas.largest().placement();
         let stages = placement.iter().enumerate().zip(&self.counts);
         let stages = stages.map(|((stage, rank), count)| {
             let first = end;
@@ -248,32 +296,113 @@ impl Watch {
         stages.collect()
     }
 
-    /// A cut whose step is shorter by the gain, at this slowness.
+    /// A cut whose step is shorter by the gain, at this slowness, perhaps by another schedule.
     fn faster(&self, seconds: f64, slowness: Vec<f64>) -> Result<Option<Better>> {
         let model = self.model.clone().at_slowness(slowness.clone())?;
-        let placement = self.replicas.largest().placement();
-        let step = |counts: &[usize]| -> Result<f64> {
-            let costs = model.stages_on(counts, placement)?;
-            Ok(Prediction::of_replicas(&self.replicas, &costs, LinkKind::Buffered)?.step)
-        };
-        let now = step(&self.counts)?;
-        let mut best = partition(&model, self.replicas.largest(), self.memory)?;
-        let mut shortest = step(&best)?;
+        let now = step(&under(model.clone(), &self.scheduling), &self.scheduling, &self.counts)?;
+        let mut best = self.best_cut(&model)?;
+        if let Some(other) = self.best_other(&model, now.peak_memory)?
+            && other.step < (1.0 - OTHER) * best.step
+        {
+            best = other;
+        }
+        let is_other = best.scheduling != &self.scheduling || best.counts != self.counts;
+        let is_faster = is_other && best.step <= (1.0 - GAIN) * now.step;
+        let (scheduling, counts, will_be) =
+            (best.scheduling.clone(), best.counts, seconds * best.step / now.step);
+        let why = Why::Faster;
+        Ok(is_faster.then_some(Better { scheduling, counts, why, slowness, was: seconds, will_be }))
+    }
+
+    /// The best cut that is found for the scheduling of now.
+    fn best_cut(&self, model: &ModelCosts) -> Result<Found<'_>> {
+        let (scheduling, model) = (&self.scheduling, under(model.clone(), &self.scheduling));
+        let within = self.memory.unwrap_or(f64::INFINITY);
+        // Where no cut is within the limit, there is an error.
+        let best = partition(&model, scheduling.replicas.largest(), self.memory);
+        let best = best.unwrap_or_else(|_| self.counts.clone());
         // The search judges by a formula. The simulation may find cuts that are better: from different cuts
         // on, since a search by neighbours can end beside the best one.
-        if self.memory.is_none() {
-            for start in [best.clone(), self.counts.clone(), even(&self.counts)] {
-                let (counts, seconds) = descent(start, step)?;
-                if seconds < shortest {
-                    (best, shortest) = (counts, seconds);
-                }
+        let mut found =
+            Found { scheduling, step: step(&model, scheduling, &best)?.step, counts: best.clone() };
+        for start in [best, self.counts.clone(), even(&self.counts)] {
+            found.descend(&model, start, within)?;
+        }
+        Ok(found)
+    }
+
+    /// The best of the others, with a cut for it. `held`: what the fullest rank holds now.
+    fn best_other(&self, model: &ModelCosts, held: f64) -> Result<Option<Found<'_>>> {
+        let within = self.memory.unwrap_or(held);
+        let mut best: Option<Found<'_>> = None;
+        for scheduling in self.others.iter().filter(|other| **other != self.scheduling) {
+            let model = under(model.clone(), scheduling);
+            // Where no cut is within the limit, there is an error.
+            let Ok(counts) = partition(&model, scheduling.replicas.largest(), Some(within)) else {
+                continue;
+            };
+            let found = step(&model, scheduling, &counts)?;
+            let is_within = found.peak_memory <= within * (1.0 + ROUNDING);
+            if is_within && best.as_ref().is_none_or(|best| found.step < best.step) {
+                best = Some(Found { scheduling, step: found.step, counts });
             }
         }
-        let is_faster = best != self.counts && shortest <= (1.0 - GAIN) * now;
-        let will_be = seconds * shortest / now;
-        let why = Why::Faster;
-        Ok(is_faster.then_some(Better { counts: best, why, slowness, was: seconds, will_be }))
+        if let Some(found) = &mut best
+            && size(found.scheduling) <= MOST
+        {
+            let (start, model) = (found.counts.clone(), under(model.clone(), found.scheduling));
+            found.descend(&model, start, within)?;
+        }
+        Ok(best)
     }
+}
+
+/// How many passes are simulated to look at all neighbours of a cut.
+fn size(scheduling: &Scheduling) -> u64 {
+    let schedule = scheduling.replicas.largest();
+    let [stages, micro_batches] = [schedule.stages(), schedule.micro_batches()].map(u64::from);
+    stages * stages * 3 * stages * micro_batches
+}
+
+/// The most such passes for which it is done with another schedule. It takes about half a second.
+const MOST: u64 = 1 << 22;
+
+/// Rounding errors of sums of bytes.
+const ROUNDING: f64 = 1e-9;
+
+/// A cut for a scheduling, and the simulated time of its steps.
+struct Found<'a> {
+    scheduling: &'a Scheduling,
+    counts: Vec<usize>,
+    step: f64,
+}
+
+impl Found<'_> {
+    /// Takes the cut to which a descent from `start` leads, if its step is shorter. No rank may hold more
+    /// than `within`.
+    fn descend(&mut self, model: &ModelCosts, start: Vec<usize>, within: f64) -> Result<()> {
+        let scheduling = self.scheduling;
+        let (counts, seconds) = descent(start, |counts| {
+            let prediction = step(model, scheduling, counts)?;
+            let is_within = prediction.peak_memory <= within * (1.0 + ROUNDING);
+            Ok(if is_within { prediction.step } else { f64::INFINITY })
+        })?;
+        if seconds < self.step {
+            (self.counts, self.step) = (counts, seconds);
+        }
+        Ok(())
+    }
+}
+
+/// What layers cost by a scheduling.
+fn under(model: ModelCosts, scheduling: &Scheduling) -> ModelCosts {
+    model.under(scheduling.replicas.largest()).recomputed(scheduling.recomputed)
+}
+
+/// A step of a model with what its layers cost by this scheduling.
+fn step(model: &ModelCosts, scheduling: &Scheduling, counts: &[usize]) -> Result<Prediction> {
+    let costs = model.stages_on(counts, scheduling.replicas.largest().placement())?;
+    Prediction::of_replicas(&scheduling.replicas, &costs, LinkKind::Buffered)
 }
 
 /// As many layers in as many stages, about equally many in each.

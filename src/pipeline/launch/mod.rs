@@ -3,10 +3,12 @@
 mod cores;
 mod kinds;
 mod parameters;
+mod parts;
 mod seats;
 mod transfers;
 
 pub use cores::cores;
+pub(super) use parts::parts;
 
 use std::sync::Arc;
 

@@ -1,134 +1,32 @@
 //! What each of this process's ranks has for itself: its end, stages, data and loss.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use pipewright_stages::Stage;
 
+use super::parts::parts;
 use crate::actor::Ranks;
-use crate::data::{Feed, Loader};
+use crate::data::Loader;
 use crate::error::Result;
 use crate::fabric::{Recorded, Transport};
-use crate::id::{Rank, StageId, WorldRank};
 use crate::pipeline::spec::{Ends, Spec};
-use crate::schedule::Placement;
 use crate::worker::{Plan, Seat};
 
-/// The seats of this process's ranks, and the loaders of the replicas and shards whose data a rank here
-/// needs.
+/// The seats of this process's ranks, and the loaders of their data.
 pub(super) fn seats<S: Stage>(
     spec: &Spec<S>,
     plan: &Plan,
     ranks: &Ranks<S>,
     ends: Ends<S::Wire>,
 ) -> Result<(Vec<Loader>, Vec<Seat<S>>)> {
-    let place = |rank: WorldRank| {
-        let at = plan.mesh.coordinate(rank);
-        (Duties::of(at.rank, plan.placement()), [at.replica, at.shard])
+    let (loaders, parts) = parts(plan, &spec.stages, ends.iter().map(|end| end.rank()))?;
+    let loss = spec.loss.as_ref().expect("checked: there is a loss");
+    let seat = |(transport, part): (Box<dyn Transport<S::Wire> + Send>, _)| Seat {
+        progress: ranks.progress(transport.rank()),
+        transport: match spec.copy {
+            Some(copy) => Box::new(Recorded::new(transport, copy)),
+            None => transport,
+        },
+        loss: loss(),
+        part,
     };
-    let mut loaders = Vec::new();
-    // The inputs and the targets of each replica and shard, until a rank takes them.
-    let mut feeds: BTreeMap<[u32; 2], [Option<Feed>; 2]> = BTreeMap::new();
-    for end in &ends {
-        let (duties, at) = place(end.rank());
-        if duties.takes_data() && !feeds.contains_key(&at) {
-            let share = plan.groups.share(at[0], plan.replicas());
-            let (loader, inputs, targets) = Loader::start(Arc::clone(&plan.data), share)?;
-            loaders.push(loader);
-            feeds.insert(at, [inputs, targets].map(Some));
-        }
-    }
-    let builder = |stage: StageId| (stage, spec.stages[stage.index()].for_rank());
-    let seat = |transport: Box<dyn Transport<S::Wire> + Send>| {
-        let rank = transport.rank();
-        let (duties, at) = place(rank);
-        let [inputs, targets] = feeds.entry(at).or_default();
-        Seat {
-            progress: ranks.progress(rank),
-            transport: match spec.copy {
-                Some(copy) => Box::new(Recorded::new(transport, copy)),
-                None => transport,
-            },
-            stages: duties.stages.iter().copied().map(builder).collect(),
-            loss: spec.loss.as_ref().filter(|_| duties.has_loss).map(|loss| loss()),
-            inputs: inputs.take_if(|_| duties.takes_inputs),
-            targets: targets.take_if(|_| duties.has_loss),
-        }
-    };
-    let seats = ends.into_iter().map(seat).collect();
-    Ok((loaders, seats))
-}
-
-/// What a rank holds. It depends only on the place in the pipeline, so it is the same in every replica and
-/// shard.
-#[derive(Debug)]
-struct Duties {
-    /// The stages, in order.
-    stages: Vec<StageId>,
-    /// Whether it has the first stage, which needs inputs.
-    takes_inputs: bool,
-    /// Whether it has the last stage, which needs targets and the loss.
-    has_loss: bool,
-}
-
-impl Duties {
-    /// What this rank of the pipeline holds under this placement.
-    fn of(rank: Rank, placement: &Placement) -> Self {
-        let stages: Vec<StageId> = placement.stages_on(rank).collect();
-        Self {
-            takes_inputs: stages.contains(&StageId(0)),
-            has_loss: stages.contains(&StageId(placement.stages() - 1)),
-            stages,
-        }
-    }
-
-    /// Whether it needs inputs or targets.
-    fn takes_data(&self) -> bool {
-        self.takes_inputs || self.has_loss
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::mesh::Mesh;
-
-    #[test]
-    fn every_replica_and_shard_has_each_stage_the_data_and_the_loss_once() {
-        for placement in [Placement::looped(3, 1), Placement::looped(3, 2), Placement::vee(3)] {
-            let placement = placement.expect("three ranks");
-            for processes in [1, 2, 3, 4, 6, 12] {
-                let mesh = Mesh::new([2, 3, 2], processes, &[]).expect("an even share");
-                let mut pipelines: BTreeMap<_, Vec<(Rank, Duties)>> = BTreeMap::new();
-                for rank in (0..processes).flat_map(|process| mesh.ranks_of(process)) {
-                    let at = mesh.coordinate(rank);
-                    let duties = Duties::of(at.rank, &placement);
-                    pipelines.entry((at.replica, at.shard)).or_default().push((at.rank, duties));
-                }
-                assert_eq!(pipelines.len(), 4, "two replicas of two shards");
-                for all in pipelines.values() {
-                    check(all, &placement);
-                }
-            }
-        }
-    }
-
-    /// Each stage is on its rank in the placement. One rank takes inputs, and one has the loss.
-    fn check(all: &[(Rank, Duties)], placement: &Placement) {
-        let mut stages: Vec<_> =
-            all.iter().flat_map(|(rank, duties)| duties.stages.iter().map(|&stage| (stage, *rank))).collect();
-        stages.sort();
-        let placed: Vec<_> = (0..).map(StageId).zip(placement.iter()).collect();
-        assert_eq!(stages, placed);
-        let first: Vec<_> = all.iter().filter(|(_, duties)| duties.takes_inputs).collect();
-        let last: Vec<_> = all.iter().filter(|(_, duties)| duties.has_loss).collect();
-        assert!(
-            matches!((&first[..], &last[..]), ([first], [last])
-                if Some(first.0) == placement.rank(StageId(0))
-                    && Some(last.0) == placement.rank(StageId(placement.stages() - 1))),
-            "{all:?}"
-        );
-    }
+    Ok((loaders, ends.into_iter().zip(parts).map(seat).collect()))
 }

@@ -1,15 +1,17 @@
-//! Another cut of a run's model: what asks for it, and what is told of it.
+//! Another cut of a run's model, or another order of its passes: what asks for it, and what is told of it.
 
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pipewright_stages::Recompute;
 use pipewright_stages::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::folder::RunDir;
 use crate::error::RunError;
+use crate::pipeline::Cut;
 use crate::{Error, Result, whole};
 
 /// A run goes on with another cut of its model.
@@ -18,10 +20,10 @@ use crate::{Error, Result, whole};
 pub struct NewCut {
     /// The steps done.
     pub step: u64,
-    /// The layers of each stage before.
-    pub from: Vec<usize>,
-    /// The layers of each stage now.
-    pub to: Vec<usize>,
+    /// The cut before.
+    pub from: Cut,
+    /// The cut now.
+    pub to: Cut,
     /// Why.
     pub reason: Reason,
     /// How many parameters went to another rank.
@@ -30,7 +32,7 @@ pub struct NewCut {
     pub seconds: f64,
 }
 
-/// Why a model is cut elsewhere.
+/// Why a cut is changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Reason {
@@ -54,22 +56,49 @@ pub enum Reason {
     Asked,
 }
 
+/// What shall change in a run's cut. What is `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The layers of each stage.
+    pub layers: Option<Vec<usize>>,
+    /// The schedule's name.
+    pub schedule: Option<String>,
+    /// What all stages recompute.
+    pub recompute: Option<Recompute>,
+}
+
+impl Change {
+    /// Only the layers of each stage.
+    pub fn layers(layers: Vec<usize>) -> Self {
+        Self { layers: Some(layers), ..Self::default() }
+    }
+
+    /// The cut after it.
+    pub(in crate::run) fn of(self, now: &Cut) -> Cut {
+        Cut {
+            layers: self.layers.unwrap_or_else(|| now.layers.clone()),
+            schedule: self.schedule.unwrap_or_else(|| now.schedule.clone()),
+            recompute: self.recompute.or(now.recompute),
+        }
+    }
+}
+
 /// The file in a run directory by which somebody asks for a cut.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::run) struct Asked {
-    pub(in crate::run) layers_of_each_stage: Vec<usize>,
+    pub(in crate::run) change: Change,
     /// By which the answer in the history is known.
     pub(in crate::run) question: u64,
 }
 
 impl RunDir {
-    /// Asks the run that trains here for another cut of its model: these layers for each stage. The run takes
-    /// the file away when it comes to it, and notes in its history what it did. The answer has the number
-    /// that is returned: see [`HistoryEntry::answers`](super::history::HistoryEntry::answers).
+    /// Asks the run that trains here for another cut of its model. The run takes the file away when it comes
+    /// to it, and notes in its history what it did. The answer has the number that is returned: see
+    /// [`HistoryEntry::answers`](super::history::HistoryEntry::answers).
     ///
     /// # Errors
     /// [`RunError`] when somebody else asks at the moment. [`Error::Io`].
-    pub fn ask_for_cut(&self, layers_of_each_stage: Vec<usize>) -> Result<u64> {
+    pub fn ask_for_cut(&self, change: Change) -> Result<u64> {
         let path = self.asked_cut();
         if path.exists() {
             return Err(RunError::new(format!(
@@ -81,7 +110,7 @@ impl RunDir {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let question = now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(16);
-        let asked = Asked { layers_of_each_stage, question };
+        let asked = Asked { change, question };
         let text = serde_json::to_string(&asked).expect("numbers always serialise");
         whole::write(&path, &format!("{text}\n"))?;
         Ok(question)
@@ -104,11 +133,44 @@ impl RunDir {
 /// By how much a rank may differ from what its layers should take, and nobody is told.
 const USUAL: f64 = 0.05;
 
+impl NewCut {
+    /// What is other than before, in words.
+    fn changes(&self) -> String {
+        let (from, to) = (&self.from, &self.to);
+        let list = |layers: &[usize]| layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let mut changes = Vec::new();
+        if to.schedule != from.schedule {
+            changes.push(format!("the schedule is {} instead of {}", to.schedule, from.schedule));
+        }
+        if to.recompute != from.recompute {
+            changes.push(match to.recompute {
+                Some(recompute) => format!("the stages recompute {}", word(recompute)),
+                None => "the stages recompute what they did at launch".to_owned(),
+            });
+        }
+        if to.layers != from.layers {
+            let (to, from) = (list(&to.layers), list(&from.layers));
+            changes.push(format!("the stages have {to} layers instead of {from}"));
+        }
+        changes.join(" and ")
+    }
+}
+
+/// What is recomputed, in a word.
+fn word(recompute: Recompute) -> &'static str {
+    match recompute {
+        Recompute::None => "nothing",
+        Recompute::Cheap => "what is cheap",
+        Recompute::Selective => "the insides of layers",
+        Recompute::Full => "everything",
+    }
+}
+
 impl fmt::Display for NewCut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |counts: &[usize]| counts.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-        let (steps, from, to) = (counted(self.step, "step"), list(&self.from), list(&self.to));
-        write!(f, "cut anew after {steps}: the stages have {to} layers instead of {from}, ")?;
+        let is_recut = self.to.layers != self.from.layers;
+        let what = if is_recut { "cut anew" } else { "changed" };
+        write!(f, "{what} after {}: {}, ", counted(self.step, "step"), self.changes())?;
         match &self.reason {
             Reason::Faster { slowness, was, will_be } => {
                 let slow = slowness.iter().enumerate().filter(|(_, times)| (**times - 1.0).abs() > USUAL);
@@ -116,8 +178,11 @@ impl fmt::Display for NewCut {
                     .map(|(rank, times)| format!("rank {rank} takes {times:.2} times as long as it should"))
                     .collect();
                 match slow.is_empty() {
-                    true => write!(f, "because the layers of the stages do not take equally long")?,
                     false => write!(f, "because {}", slow.join(", "))?,
+                    true if self.to.schedule == self.from.schedule && is_recut => {
+                        write!(f, "because the layers of the stages do not take equally long")?;
+                    }
+                    true => write!(f, "because ranks should wait less")?,
                 }
                 write!(f, "; a step took {was:.3} s and should take {will_be:.3} s")?;
             }

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Replan;
 use crate::Result;
-use crate::pipeline::StepReport;
-use crate::plan::{Better, Why};
-use crate::run::directory::cut::{Asked, NewCut, Reason};
+use crate::pipeline::{Cut, StepReport};
+use crate::plan::{Better, Replicas, Why};
+use crate::run::directory::cut::{NewCut, Reason};
 use crate::run::event::{Event, Task};
 use crate::run::session::Session;
 
@@ -17,7 +17,7 @@ const EVERY: u64 = 8;
 /// What process 0 tells the others.
 #[derive(Debug, Serialize, Deserialize)]
 struct Wanted {
-    counts: Vec<usize>,
+    cut: Cut,
     reason: Reason,
     /// The number of the question, if somebody has asked.
     answers: Option<u64>,
@@ -54,24 +54,21 @@ impl<S: Stage> Session<'_, S> {
             true => wanted,
             false => self.pipeline.of_first("asking for a new cut", Ok(wanted))?,
         };
-        let (Some(Wanted { counts, reason, answers }), Some(replan)) = (wanted, &self.replan) else {
+        let (Some(Wanted { cut: to, reason, answers }), Some(replan)) = (wanted, &self.replan) else {
             return Ok(());
         };
-        let from = replan.counts();
-        if counts == from {
-            self.note_of_cut("not cut anew: the stages have these layers already", answers);
+        let from = replan.now().clone();
+        if to == from {
+            self.note_of_cut("not changed: the run has this cut already", answers);
             return Ok(());
         }
         // So the run hears of a checkpoint that is on its way.
         self.wait()?;
-        match self.pipeline.recut_to(&counts) {
-            Ok(recut) => {
+        match self.pipeline.recut_to(&to) {
+            Ok((recut, replicas)) => {
                 let (moved, seconds) = (recut.moved, recut.seconds);
-                let cut = NewCut { step: self.done(), from, to: counts, reason, moved, seconds };
-                self.is_cut(&cut, answers);
-                if self.launched.as_ref() == Some(&cut.to) {
-                    self.pipeline.keep_again();
-                }
+                let cut = NewCut { step: self.done(), from, to, reason, moved, seconds };
+                self.is_cut(&cut, replicas, answers);
                 Ok(())
             }
             Err(error) if self.pipeline.has_failed() => Err(error),
@@ -79,7 +76,7 @@ impl<S: Stage> Session<'_, S> {
                 if let Some(replan) = &mut self.replan {
                     replan.watch.refused();
                 }
-                self.note_of_cut(&format!("not cut anew: {error}"), answers);
+                self.note_of_cut(&format!("not changed: {error}"), answers);
                 self.listeners.warn(Task::Replan, error);
                 Ok(())
             }
@@ -88,12 +85,12 @@ impl<S: Stage> Session<'_, S> {
 
     /// The model is cut as at launch again. `why`: what has happened.
     pub(in crate::run) fn forget_cut(&mut self, why: &str) {
-        let (Some(replan), Some(counts)) = (&mut self.replan, &self.launched) else {
-            return;
-        };
-        if replan.counts() != *counts {
-            replan.watch.set(counts.clone(), 0.0);
-            let event = format!("cut as at launch again, {why}: {counts:?} layers");
+        if let Some(replan) = &mut self.replan
+            && replan.now() != replan.launched()
+        {
+            replan.goes_on_as_launched();
+            let Cut { schedule, layers, .. } = replan.now();
+            let event = format!("cut as at launch again, {why}: {schedule}, {layers:?} layers");
             self.note_of_cut(&event, None);
         }
     }
@@ -101,23 +98,27 @@ impl<S: Stage> Session<'_, S> {
     /// Cuts the model as at launch again: snapshots have to be of the stages with which processes join.
     /// `why`: what has happened.
     pub(in crate::run) fn return_to_launched_cut(&mut self, why: &str) -> Result<()> {
-        let (Some(replan), Some(counts)) = (&self.replan, self.launched.clone()) else {
+        let Some(launched) = self.replan.as_ref().map(|replan| replan.launched().clone()) else {
             return Ok(());
         };
-        if replan.counts() != counts {
+        if self.replan.as_ref().is_some_and(|replan| *replan.now() != launched) {
             self.wait()?;
-            self.pipeline.recut_to(&counts)?;
+            self.pipeline.recut_to(&launched)?;
             self.pipeline.keep_again();
             self.forget_cut(why);
         }
         Ok(())
     }
 
-    fn is_cut(&mut self, cut: &NewCut, answers: Option<u64>) {
-        if let Some(Replan { watch, .. }) = &mut self.replan {
-            match cut.reason {
-                Reason::Faster { was, .. } => watch.try_out(cut.to.clone(), was, cut.seconds),
-                Reason::ItWasFaster { .. } | Reason::Asked => watch.set(cut.to.clone(), cut.seconds),
+    fn is_cut(&mut self, cut: &NewCut, replicas: Replicas, answers: Option<u64>) {
+        if let Some(replan) = &mut self.replan {
+            let was = match cut.reason {
+                Reason::Faster { was, .. } => Some(was),
+                Reason::ItWasFaster { .. } | Reason::Asked => None,
+            };
+            replan.goes_on(&cut.to, replicas, cut.seconds, was);
+            if cut.to == *replan.launched() {
+                self.pipeline.keep_again();
             }
         }
         // They are about the cut before.
@@ -137,14 +138,14 @@ impl<S: Stage> Session<'_, S> {
     /// The cut that somebody asks for, in the process that leads.
     fn asked(&mut self) -> Option<Wanted> {
         match self.dir.take_asked_cut() {
-            Ok(asked) => asked.map(|Asked { layers_of_each_stage, question }| Wanted {
-                counts: layers_of_each_stage,
+            Ok(asked) => asked.zip(self.replan.as_ref()).map(|(asked, replan)| Wanted {
+                cut: asked.change.of(replan.now()),
                 reason: Reason::Asked,
-                answers: Some(question),
+                answers: Some(asked.question),
             }),
             Err(error) => {
                 // A file that stays there is told once.
-                let event = format!("not cut anew: {error}");
+                let event = format!("not changed: {error}");
                 if let Some(replan) = self.replan.as_mut().filter(|replan| replan.told != event) {
                     replan.told.clone_from(&event);
                     self.note_of_cut(&event, None);
@@ -166,19 +167,17 @@ impl<S: Stage> Session<'_, S> {
             let event = format!("the new cut is kept: a step took {before:.3} s, and takes {now:.3} s");
             self.note_of_cut(&event, None);
         }
-        let Some(Replan { watch, .. }) = &mut self.replan else {
-            return None;
-        };
+        let replan = self.replan.as_mut()?;
         match better {
-            Ok(better) => better.map(|Better { counts, why, slowness, was, will_be, .. }| {
+            Ok(better) => better.map(|Better { scheduling, counts, why, slowness, was, will_be, .. }| {
                 let reason = match why {
                     Why::Faster => Reason::Faster { slowness, was, will_be },
                     Why::ItWasFaster => Reason::ItWasFaster { was, before: will_be },
                 };
-                Wanted { counts, reason, answers: None }
+                Wanted { cut: replan.cut_of(&scheduling, counts), reason, answers: None }
             }),
             Err(error) => {
-                watch.refused();
+                replan.watch.refused();
                 self.listeners.warn(Task::Replan, error.into());
                 None
             }

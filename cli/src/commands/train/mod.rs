@@ -256,11 +256,10 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     let pipeline = compose::launch_with_listener(
         &config,
         &data,
-        &plan.counts,
-        &plan.replicas,
+        &plan,
         world,
         shows_stalls.listener(),
-        move |crew, counts| room.check(crew, counts),
+        move |crew, cut| room.check(crew, cut),
     )?;
     let forecast = plan.prediction.as_ref().map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();

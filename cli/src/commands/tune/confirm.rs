@@ -3,7 +3,7 @@
 use super::grid::{Found, Grid};
 use crate::Result;
 use crate::commands::stalls::ShowsStalls;
-use crate::compose;
+use crate::compose::{self, PipelinePlan};
 use pipewright::plan::median;
 
 /// How often each is run. They take turns, so that a disturbance of the machine affects all of them.
@@ -51,15 +51,9 @@ fn steps(found: &Found) -> Result<Vec<f64>> {
     let data = compose::data(config)?;
     data.assume_no_references();
     let shows = ShowsStalls::new();
-    let mut pipeline = compose::launch_with_listener(
-        config,
-        &data,
-        &candidate.counts,
-        &candidate.replicas,
-        None,
-        shows.listener(),
-        |_, _| Ok(()),
-    )?;
+    let plan = PipelinePlan::of(candidate.counts.clone(), candidate.replicas.clone());
+    let mut pipeline =
+        compose::launch_with_listener(config, &data, &plan, None, shows.listener(), |_, _| Ok(()))?;
     pipeline.step()?;
     let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));
     times.collect()

@@ -1,28 +1,35 @@
-//! Cuts the model elsewhere between two steps: layers move to other ranks, with their optimizer state.
+//! Cuts the model elsewhere between two steps, or goes on by another schedule: layers move to other ranks,
+//! with their optimizer state.
 //!
 //! The ranks copy their tensors by name, drop their stages, build others, and take the tensors back. The
-//! schedule, the connections and the data stay as they are.
+//! connections and the data source stay as they are.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod cut;
+mod exchange;
+
+pub use cut::Cut;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use pipewright_stages::{Device, Stage, StageBuilder};
 
-use super::launch::{Fitted, fit};
+use super::alike::orders;
+use super::launch::{Fitted, fit, parts};
 use super::metrics;
-use super::running::Pipeline;
+use super::running::{Pipeline, TextState};
 use super::shapes::{allow, check_shapes};
 use super::spec::SharedBuilder;
 use crate::actor::Job;
-use crate::checkpoint::{Copies, Held, TensorInfo, Whole};
+use crate::checkpoint::{Copies, TensorInfo, Whole};
 use crate::error::{CallError, Result};
 use crate::fabric::Call;
 use crate::id::Rank;
-use crate::mesh::{Axis, Coordinate};
-use crate::worker::ParameterInfo;
+use crate::plan::Replicas;
+use crate::worker::{ParameterInfo, Plan};
 
-/// What a new cut took: see [`Pipeline::recut`].
+/// What a new cut or another schedule took: see [`Pipeline::recut`] and [`Pipeline::reschedule`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Recut {
@@ -33,9 +40,6 @@ pub struct Recut {
     /// The bytes that this process gave to others.
     pub given: u64,
 }
-
-/// What processes give each other at a time, in bytes.
-const AT_ONCE: u64 = 256 << 20;
 
 impl<S: Stage> Pipeline<S> {
     /// Trains on with the same model, cut elsewhere: into these stages, as many as before. All layers, and
@@ -76,58 +80,109 @@ impl<S: Stage> Pipeline<S> {
     pub fn recut(&mut self, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
         let step = self.next_step;
         let call = self.begin(format_args!("new cut before step {step}"))?;
-        self.check_recut(stages.len())?;
+        self.change(call, Arc::clone(&self.plan), stages)
+    }
+
+    /// Trains on by other schedules, and with the model cut into their stages: as many ranks, replicas and
+    /// micro-batches as before, but perhaps other placements, and more or fewer stages on a rank. So the
+    /// weights after the next steps are the same, bit for bit, as by the old schedules. With several
+    /// processes it is a call of all. What was read ahead of the data is read again.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use pipewright::plan::Replicas;
+    /// # use pipewright::{Pipeline, Result, schedule::Schedule};
+    /// # use pipewright::data::{Corpus, Windows};
+    /// # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
+    /// # fn main() -> Result<()> {
+    /// # let (dim, context) = (16, 16);
+    /// # let gpt = Gpt { vocab: 256, dim, layers: 2, heads: 2, context, dropout: 0.1, tied: true, seed: 1 };
+    /// # let corpus = Arc::new(Corpus::built_in());
+    /// # let data = Windows::drawn(Arc::clone(&corpus), 0..corpus.count(), 2, 16, 1)?;
+    /// let mut pipeline = Pipeline::builder()
+    ///     .schedule(Schedule::one_f_one_b(2, 4)?)
+    ///     .stages(gpt.model()?.cut(&[3, 3])?)
+    ///     .loss(CrossEntropy::default())
+    ///     .data(Arc::new(data))
+    ///     .launch()?;
+    /// pipeline.step()?;
+    /// // Rank 0 has the first and the last of four stages now.
+    /// let schedule = Schedule::zb_v(2, 4)?;
+    /// pipeline.reschedule(&Replicas::one(schedule), gpt.model()?.cut(&[1, 2, 2, 1])?)?;
+    /// pipeline.step()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Pipeline::recut`]. [`CallError`] also when the schedules are for other numbers of replicas,
+    /// ranks or micro-batches, or when ranks are on GPUs: there a head that is deferred has other bits, and
+    /// NCCL connects the ranks of one placement.
+    pub fn reschedule(&mut self, replicas: &Replicas, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
+        let step = self.next_step;
+        let call = self.begin(format_args!("new schedules before step {step}"))?;
+        let plan = self.plan.rescheduled(replicas)?;
+        self.change(call, plan, stages)
+    }
+
+    /// Trains on by the schedules of this plan, with these stages.
+    fn change(&mut self, call: Call, plan: Arc<Plan>, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
+        self.check_change(&plan, stages.len())?;
         self.wait_until_saved()?;
         let begun = Instant::now();
         let stages: Vec<_> = stages.into_iter().map(SharedBuilder::new).collect();
-        self.compare_cuts(&stages)?;
+        self.compare_changes(&plan, &stages)?;
         let own = self.copies(call)?;
-        let fitted = match self.rebuild(&stages) {
+        let fitted = match self.rebuild(&plan, &stages) {
             Ok(fitted) => fitted,
             Err(refused) => {
                 // The pipeline goes on as before.
-                let old = self.stages.clone();
-                let fitted = self.rebuild(&old);
+                let (plan, stages) = (Arc::clone(&self.plan), self.stages.clone());
+                let fitted = self.rebuild(&plan, &stages);
                 let fitted = self.note(fitted)?;
                 self.take(own, fitted)?;
                 return Err(refused);
             }
         };
         let moved = self.moved(&fitted.parameters);
+        self.plan = plan;
         let given = self.take(own, fitted)?;
         self.stages = stages;
-        self.text.end();
+        self.text = TextState::default();
         self.pause_keeping();
         let recut = Recut { seconds: begun.elapsed().as_secs_f64(), moved, given };
         metrics::recut(recut.seconds);
         Ok(recut)
     }
 
-    /// As [`Pipeline::recut`], with stages of these numbers of layers.
+    /// As [`Pipeline::reschedule`], with the schedules and the stages of this cut. Returns the schedules too.
     ///
     /// # Errors
-    /// As for [`Pipeline::recut`]. Whatever [`PipelineBuilder::recut_by`](crate::PipelineBuilder::recut_by)
-    /// returns.
-    pub(crate) fn recut_to(&mut self, counts: &[usize]) -> Result<Recut> {
-        self.begin(format_args!("new cut into {counts:?} layers"))?;
+    /// As for [`Pipeline::reschedule`]. Whatever
+    /// [`PipelineBuilder::recut_by`](crate::PipelineBuilder::recut_by) returns.
+    pub(crate) fn recut_to(&mut self, cut: &Cut) -> Result<(Recut, Replicas)> {
+        let counts = &cut.layers;
+        self.begin(format_args!("new cut {cut:?}"))?;
         let sum = counts.iter().try_fold(0, |sum: usize, count| sum.checked_add(*count));
         if counts.contains(&0) || sum.is_none() {
             return Err(CallError::new(format!("stages of {counts:?} layers: each needs 1 or more")).into());
         }
-        let fits = self.fits.as_ref().map_or(Ok(()), |fits| fits(self.crew.as_ref(), Some(counts)));
-        let stages = match &self.cutter {
-            Some(cut) => cut(counts).and_then(|stages| fits.map(|()| stages)),
+        let made = match &self.cutter {
+            Some(make) => make(cut).and_then(|made| {
+                let fits = self.fits.as_ref().map_or(Ok(()), |fits| fits(self.crew.as_ref(), Some(cut)));
+                fits.map(|()| made)
+            }),
             None => {
                 Err(CallError::new("the pipeline does not know how: see `PipelineBuilder::recut_by`").into())
             }
         };
-        let stages = self.all_do("cutting the model", stages)?;
-        self.recut(stages)
+        let (replicas, stages) = self.all_do("cutting the model", made)?;
+        Ok((self.reschedule(&replicas, stages)?, replicas))
     }
 
     /// Refuses where layers may not go to other ranks.
-    fn check_recut(&self, count: usize) -> Result<()> {
-        let (mesh, stages) = (self.ranks.mesh(), self.schedule().stages() as usize);
+    fn check_change(&self, plan: &Plan, count: usize) -> Result<()> {
+        let (mesh, stages) = (self.ranks.mesh(), plan.placement().stages() as usize);
         let kind = |rank| {
             let place = mesh.place(rank);
             let device = if place.device == Device::Cpu { "CPUs" } else { "GPUs" };
@@ -149,14 +204,14 @@ impl<S: Stage> Pipeline<S> {
         Err(CallError::new(problem).into())
     }
 
-    /// Refuses other stages in another process.
-    fn compare_cuts(&self, stages: &[SharedBuilder<S>]) -> Result<()> {
+    /// Refuses other stages and other schedules in another process.
+    fn compare_changes(&self, plan: &Plan, stages: &[SharedBuilder<S>]) -> Result<()> {
         if self.processes() == 1 {
             return Ok(());
         }
         let described = stages.iter().enumerate();
-        let parts =
-            described.map(|(stage, builder)| (format!("stage {stage}"), builder.described())).collect();
+        let described = described.map(|(stage, builder)| (format!("stage {stage}"), builder.described()));
+        let parts = described.chain(orders(plan)).collect();
         let what = "comparing the new cut";
         self.ranks.together(what, |peers| peers.compare(what, Ok(parts)))
     }
@@ -176,15 +231,19 @@ impl<S: Stage> Pipeline<S> {
         Ok(copies.into_values().flat_map(take).collect())
     }
 
-    /// Builds these stages on their ranks, without their weights.
-    fn rebuild(&self, stages: &[SharedBuilder<S>]) -> Result<Fitted> {
-        let (mesh, plan) = (self.ranks.mesh(), &self.plan);
-        let built = self.ranks.ask_all("building the stages", |rank| {
-            let own = plan.placement().stages_on(mesh.coordinate(rank).rank);
-            let builders = own.map(|stage| (stage, stages[stage.index()].for_rank())).collect();
-            Job::ask(move |worker| worker.recut(builders))
-        })?;
-        let fitted = fit(built, plan)?;
+    /// Builds these stages on their ranks, without their weights. The ranks go on by the schedules of this
+    /// plan.
+    fn rebuild(&mut self, plan: &Arc<Plan>, stages: &[SharedBuilder<S>]) -> Result<Fitted> {
+        let own = self.ranks.mesh().ranks_of(self.process());
+        let made = parts(plan, stages, own);
+        let (loaders, parts) = self.all_do("cutting the model", made)?;
+        let mut parts = parts.into_iter();
+        let built = self.ranks.ask_all("building the stages", |_| {
+            let (plan, part) = (Arc::clone(plan), parts.next().expect("one for each rank"));
+            Job::ask(move |worker| worker.recut(plan, part))
+        });
+        self.loaders = loaders;
+        let fitted = fit(built?, plan)?;
         let sorted = |all: &[ParameterInfo]| {
             let mut all: Vec<_> = all.iter().filter(|info| !info.is_tied).map(TensorInfo::from).collect();
             all.sort();
@@ -226,52 +285,6 @@ impl<S: Stage> Pipeline<S> {
         Ok(given)
     }
 
-    /// All tensors that this process's ranks need, and how many bytes it gave to others.
-    fn exchange(&self, own: Vec<Whole>, new: &[ParameterInfo]) -> Result<(Held, u64)> {
-        let mut held = Held::default();
-        if self.processes() == 1 {
-            own.into_iter().for_each(|whole| held.add(whole));
-            return Ok((held, 0));
-        }
-        let mut needed: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
-        for info in new {
-            needed.entry(&info.name).or_default().extend(self.processes_of(info.site.rank));
-        }
-        // Whole tensors are on the first shard of the first replica, at their first site.
-        let owners = self.parameters.iter().filter(|info| !info.is_tied);
-        let owners: BTreeMap<&str, u32> = owners
-            .map(|info| (&*info.name, self.ranks.mesh().process(self.ranks.first(info.site.rank))))
-            .collect();
-        let moves = |name: &str| needed[name].iter().any(|process| *process != owners[name]);
-        let sizes: HashMap<String, u64> =
-            own.iter().map(|whole| (whole.name().to_owned(), whole.bytes())).collect();
-        let all = self.ranks.spread("giving layers", Ok(sizes.into_iter().collect::<Vec<_>>()))?;
-        let sizes: BTreeMap<String, u64> = all.into_iter().filter(|(name, _)| moves(name)).collect();
-        let (mut given, mut own) =
-            (0, own.into_iter().map(|whole| (whole.name().to_owned(), whole)).collect::<HashMap<_, _>>());
-        for round in rounds(&sizes) {
-            let mine: Vec<Whole> = round.iter().filter_map(|name| own.remove(*name)).collect();
-            given += mine.iter().map(Whole::bytes).sum::<u64>();
-            for whole in self.ranks.spread("giving layers", Ok(mine))? {
-                if needed[whole.name()].contains(&self.process()) {
-                    held.add(whole);
-                }
-            }
-        }
-        own.into_values().for_each(|whole| held.add(whole));
-        Ok((held, given))
-    }
-
-    /// The processes that have a rank of the pipeline, in any replica or shard.
-    fn processes_of(&self, rank: Rank) -> impl Iterator<Item = u32> + '_ {
-        let mesh = self.ranks.mesh();
-        let replicas = 0..mesh.size(Axis::Data);
-        replicas.flat_map(move |replica| {
-            let shards = 0..mesh.size(Axis::Tensor);
-            shards.map(move |shard| mesh.process(mesh.world_rank(Coordinate { replica, rank, shard })))
-        })
-    }
-
     /// How many parameters are on another rank of the pipeline.
     fn moved(&self, new: &[ParameterInfo]) -> usize {
         let before: HashMap<&str, Rank> = sites(&self.parameters).collect();
@@ -283,18 +296,4 @@ impl<S: Stage> Pipeline<S> {
 fn sites(parameters: &[ParameterInfo]) -> impl Iterator<Item = (&str, Rank)> {
     let first = parameters.iter().filter(|info| !info.is_tied);
     first.map(|info| (&*info.name, info.site.rank))
-}
-
-/// Names whose tensors have at most [`AT_ONCE`] bytes together, or one of more.
-fn rounds(sizes: &BTreeMap<String, u64>) -> Vec<Vec<&str>> {
-    let (mut rounds, mut bytes): (Vec<Vec<&str>>, _) = (Vec::new(), 0);
-    for (name, size) in sizes {
-        if rounds.is_empty() || bytes + size > AT_ONCE {
-            rounds.push(Vec::new());
-            bytes = 0;
-        }
-        rounds.last_mut().expect("there is one").push(name);
-        bytes += size;
-    }
-    rounds
 }

@@ -1,21 +1,21 @@
 //! The cut and the schedule of a config.
 
-use super::costs::{self, InFile};
-use super::memory::estimated_costs;
-use super::mixed::Documents;
-use super::model::{estimated_counts, listed_counts, model, sizes};
-use super::offload::offload;
-use super::on_gpu::modelled_with;
-use super::planned::PipelinePlan;
-use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares};
-use crate::config::{Config, Memory, Partition, ReplanBy};
+mod replan;
+
+pub use replan::{changed, counts_by, replan};
+
+use crate::compose::costs::{self, InFile};
+use crate::compose::memory::estimated_costs;
+use crate::compose::mixed::Documents;
+use crate::compose::model::{estimated_counts, listed_counts, model};
+use crate::compose::offload::offload;
+use crate::compose::on_gpu::modelled_with;
+use crate::compose::planned::PipelinePlan;
+use crate::compose::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares};
+use crate::config::{Config, Memory, Partition};
 use crate::error::ValueProblem;
 use crate::error::{Error, Result};
-use pipewright::plan::{
-    AUTO, Fit, Fitting, Goal, Gpu, LayerCost, LinkCost, ModelCosts, Replicas, Setting, StageCost, Wanted,
-    Watch, auto,
-};
-use pipewright::run::Replan;
+use pipewright::plan::{AUTO, Fit, Fitting, Goal, Gpu, Replicas, Setting, Wanted, auto};
 use pipewright::schedule::{LinkKind, Schedule};
 
 /// The cut and the schedule of a config, within `pipeline.memory`: what `train` runs, and what `plan` shows.
@@ -38,39 +38,6 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
         None => by_estimates(config),
     }?;
     Ok(warned(config, plan))
-}
-
-/// What a weight with its optimizer state takes to move, in seconds: 24 bytes at an assumed 1 GB/s. After the
-/// first change, the seconds that it took are known.
-const MOVES: f64 = 24e-9;
-
-/// How a run cuts its model elsewhere, from this plan on. Without measured costs, the first steps say how
-/// long layers take, and estimates how long they are beside each other.
-///
-/// # Errors
-/// When the sizes of the model are impossible.
-pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
-    let costs = match &plan.costs {
-        Some(costs) => (costs.clone(), true),
-        None => {
-            let model = model(config)?;
-            let layers = model.names().into_iter().zip(model.costs()).map(|(name, cost)| {
-                // Layers of one's own may say nothing of their cost.
-                let time = cost.max(1.0);
-                let [forward, backward_input, backward_weight] = [time; 3];
-                let cost = StageCost { forward, backward_input, backward_weight, ..StageCost::NOTHING };
-                LayerCost { name: name.to_owned(), cost, backward: 2.0 * time, shared: 0.0, output: 0.0 }
-            });
-            (ModelCosts::new(layers.collect(), 0.0, LinkCost::default())?, false)
-        }
-    };
-    let numbers: u64 = sizes(config)?.units.iter().map(|unit| unit.weights).sum();
-    let memory = config.pipeline.memory.map(Memory::bytes);
-    let watch = Watch::new(costs, plan.replicas.clone(), plan.counts.clone(), memory, MOVES * numbers as f64);
-    Ok(match config.pipeline.replan {
-        ReplanBy::Off => Replan::when_asked(watch),
-        ReplanBy::Auto => Replan::by_itself(watch),
-    })
 }
 
 /// Refuses shards that the model's layers, or the rows of a micro-batch, cannot be divided among.

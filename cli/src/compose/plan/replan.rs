@@ -1,0 +1,176 @@
+//! How a run changes its cut and its schedule while it goes on.
+
+use std::ops::RangeInclusive;
+
+use pipewright::Cut;
+use pipewright::plan::{LayerCost, LinkCost, ModelCosts, Replicas, Scheduling, StageCost, Watch};
+use pipewright::run::Replan;
+use pipewright::schedule::Schedule;
+use pipewright::stages::Recompute;
+use pipewright::stages::units::counted;
+
+use crate::compose::costs::{in_file_under_any, recomputed};
+use crate::compose::model::{estimated_counts, model, sizes};
+use crate::compose::planned::PipelinePlan;
+use crate::compose::schedule::{groups, named, ranks_and_chunks};
+use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy, ReplanBy};
+use crate::error::{Error, Result, ValueProblem};
+
+/// What a weight with its optimizer state takes to move, in seconds: 24 bytes at an assumed 1 GB/s. After the
+/// first change, the seconds that it took are known.
+const MOVES: f64 = 24e-9;
+
+/// The most stages a rank that are tried.
+const CHUNKS: u32 = 4;
+
+/// The most stages that are tried, times the layers of the model. It takes about a second to compare such
+/// cuts, and the steps wait for it.
+const LARGEST_CUT: usize = 2000;
+
+/// The most cells of a schedule that is tried, for the same reason.
+const MOST_CELLS: u32 = 5000;
+
+/// How a run changes its cut, from this plan on. Without measured costs, the first steps say how long layers
+/// take, and estimates how long they are beside each other.
+///
+/// # Errors
+/// When the sizes of the model are impossible, or the file of costs cannot be read any more.
+pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
+    let measured = in_file_under_any(config, plan.replicas.ranks())?;
+    let is_measured = measured.is_some();
+    let costs = measured.map_or_else(|| estimated(config), Ok)?;
+    let numbers: u64 = sizes(config)?.units.iter().map(|unit| unit.weights).sum();
+    let memory = config.pipeline.memory.map(Memory::bytes);
+    let own = Scheduling {
+        schedule: config.pipeline.schedule.clone(),
+        recomputed: recomputed(config).is_ok_and(|how| how == Recompute::Full),
+        replicas: plan.replicas.clone(),
+    };
+    let (known, cost) = ((costs, is_measured), MOVES * numbers as f64);
+    let watch = Watch::new(known, own.clone(), plan.counts.clone(), memory, cost);
+    Ok(match config.pipeline.replan {
+        ReplanBy::Off => Replan::when_asked(watch),
+        // Estimates know neither how long transfers take nor how long half a backward takes.
+        ReplanBy::Auto if !is_measured => Replan::by_itself(watch),
+        ReplanBy::Auto => Replan::by_itself(watch.or(others(config, own)?)),
+    })
+}
+
+/// What layers cost beside each other, by estimates.
+fn estimated(config: &Config) -> Result<ModelCosts> {
+    let model = model(config)?;
+    let layers = model.names().into_iter().zip(model.costs()).map(|(name, cost)| {
+        // Layers of one's own may say nothing of their cost.
+        let time = cost.max(1.0);
+        let [forward, backward_input, backward_weight] = [time; 3];
+        let cost = StageCost { forward, backward_input, backward_weight, ..StageCost::NOTHING };
+        LayerCost { name: name.to_owned(), cost, backward: 2.0 * time, shared: 0.0, output: 0.0 }
+    });
+    Ok(ModelCosts::new(layers.collect(), 0.0, LinkCost::default())?)
+}
+
+/// The schedules that a run may change to by itself, its own among them. With a memory limit, it may also
+/// change whether all is recomputed.
+fn others(config: &Config, own: Scheduling) -> Result<Vec<Scheduling>> {
+    let mut all = vec![own.clone()];
+    // A head that is deferred has other bits by another schedule there.
+    if config.pipeline.devices.has_gpu() {
+        return Ok(all);
+    }
+    let (ranks, micro_batches) = (own.replicas.ranks(), own.replicas.largest_share());
+    let layers = model(config)?.names().len();
+    let is_tried = |chunks: &u32| {
+        let stages = ranks * chunks;
+        let is_small = stages as usize * layers <= LARGEST_CUT && stages * micro_batches <= MOST_CELLS;
+        stages as usize <= layers && is_small
+    };
+    for name in Schedule::names() {
+        let possible = Schedule::chunks(name)?;
+        for chunks in (1..=CHUNKS).filter(|chunks| possible.contains(chunks)).filter(is_tried) {
+            // A schedule may need other numbers of micro-batches or of ranks.
+            if let Ok((_, replicas)) = by_schedule(config, name, [ranks, chunks])
+                && replicas.largest().placement().directions() == 1
+                && replicas != own.replicas
+            {
+                all.push(Scheduling { schedule: name.to_owned(), replicas, ..own.clone() });
+            }
+        }
+    }
+    if config.pipeline.memory.is_some() && recomputed(config).is_ok() {
+        let other = |one: &Scheduling| Scheduling { recomputed: !one.recomputed, ..one.clone() };
+        all.extend(all.iter().map(other).collect::<Vec<_>>());
+    }
+    Ok(all)
+}
+
+/// The config with this schedule, and with as many stages as it has then, and the replicas with their
+/// schedules.
+fn by_schedule(config: &Config, name: &str, [ranks, chunks]: [u32; 2]) -> Result<(Config, Replicas)> {
+    let mut config = config.clone();
+    let pipeline = &mut config.pipeline;
+    (pipeline.schedule, pipeline.chunks) = (name.to_owned(), Some(chunks));
+    (pipeline.stages, pipeline.partition) = ((ranks * chunks) as usize, Partition::Named(Balanced::Balanced));
+    let make = |micro_batches| named(&config, name, micro_batches);
+    let replicas = Replicas::new(groups(&config), config.pipeline.replicas, make)?;
+    Ok((config, replicas))
+}
+
+/// How many layers each stage gets by a schedule, by estimates. `None`: there are as many stages as by the
+/// config's own.
+///
+/// # Errors
+/// When there is no such schedule, or more stages than layers.
+pub fn counts_by(config: &Config, schedule: &str) -> Result<Option<Vec<usize>>> {
+    if schedule == config.pipeline.schedule {
+        return Ok(None);
+    }
+    let possible = Schedule::chunks(schedule)
+        .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))?;
+    let (ranks, chunks) = ranks_and_chunks(config)?;
+    if possible.contains(&chunks) {
+        return Ok(None);
+    }
+    let (config, _) = by_schedule(config, schedule, [ranks, *possible.start()])?;
+    estimated_counts(&config).map(Some)
+}
+
+/// How many stages each rank has, if this many are cut for a schedule.
+fn chunks_of(schedule: &str, ranks: u32, stages: usize) -> Result<u32> {
+    let chunks = stages as u32 / ranks;
+    let each = match Schedule::chunks(schedule).map(RangeInclusive::into_inner) {
+        Ok((least, most)) if stages.is_multiple_of(ranks as usize) && (least..=most).contains(&chunks) => {
+            return Ok(chunks);
+        }
+        Ok((least, u32::MAX)) => format!("{least} or more"),
+        Ok((least, most)) if least == most => least.to_string(),
+        Ok((least, most)) => format!("{least} to {most}"),
+        Err(_) => "as many as at launch".to_owned(),
+    };
+    let stages = counted(stages as u64, "stage");
+    Err(Error::refused(format!(
+        "{ranks} ranks cannot share {stages} by schedule {schedule}, which has {each} on each rank: say how \
+         many layers each stage gets"
+    )))
+}
+
+/// The config and the plan of a run that goes on with another cut than the plan with which it was launched.
+///
+/// # Errors
+/// When the ranks cannot share the stages, or when the schedule cannot have these numbers.
+pub fn changed(config: &Config, launched: &PipelinePlan, cut: &Cut) -> Result<(Config, PipelinePlan)> {
+    let stages = cut.layers.len();
+    let is_launched = cut.schedule == config.pipeline.schedule && stages == launched.counts.len();
+    let (mut config, replicas) = match is_launched {
+        true => (config.clone(), launched.replicas.clone()),
+        false => {
+            let ranks = launched.replicas.ranks();
+            let chunks = chunks_of(&cut.schedule, ranks, stages)?;
+            by_schedule(config, &cut.schedule, [ranks, chunks])?
+        }
+    };
+    if let Some(recompute) = cut.recompute {
+        config.pipeline.recompute = RecomputeBy::All(recompute);
+    }
+    let plan = PipelinePlan { counts: cut.layers.clone(), replicas, prediction: None, ..launched.clone() };
+    Ok((config, plan))
+}
