@@ -60,8 +60,13 @@ impl Loader {
                     }
                 };
                 // Ranks that have stopped take nothing more.
-                let _ = inputs.send((step, micro_batch, input));
-                let _ = targets.send((step, micro_batch, target));
+                let sent = [
+                    inputs.send((step, micro_batch, input)).is_ok(),
+                    targets.send((step, micro_batch, target)).is_ok(),
+                ];
+                if !sent.contains(&true) {
+                    return;
+                }
             }
         };
         let thread = std::thread::Builder::new()

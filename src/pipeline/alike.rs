@@ -63,8 +63,7 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
             add(&format!("what stage {stage} starts from"), file.to_owned());
         }
     }
-    all.extend(orders(plan));
-    let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
+    orders(plan).for_each(|(name, order)| add(&name, order));
     let loss = spec.loss.as_ref().map(|loss| loss()());
     add("the loss", loss.map_or_else(String::new, |loss| format!("{loss:?}")));
     add("the optimizer", format!("{:?}", spec.optimizer));

@@ -9,6 +9,7 @@ use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
 use super::recovery::{RejoinState, Rejoined};
+use super::recut::sites_of;
 use super::report::StepReport;
 use super::spec::{Cutter, Fits, SharedBuilder, Spec};
 use crate::actor::{Asked, Ranks};
@@ -21,7 +22,7 @@ use crate::interrupt::Interrupt;
 use crate::mesh::RankName;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
-use crate::worker::{Forwards, ParameterInfo, Plan, Staleness, Trained};
+use crate::worker::{Forwards, ParameterInfo, Plan, Site, Staleness, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
 /// checkpoint that is on its way is complete.
@@ -54,6 +55,8 @@ pub struct Pipeline<S: Stage> {
     pub(super) beside: AsyncCheckpoints,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
+    /// Where each parameter was at launch: where it will be in a pipeline that joins its run again.
+    pub(super) sites_at_launch: Vec<Site>,
     /// The clocks of processes are compared by their time since this instant.
     pub(super) origin: Instant,
     pub(super) next_step: u64,
@@ -91,6 +94,7 @@ impl<S: Stage> Pipeline<S> {
             text: TextState::default(),
             beside: AsyncCheckpoints::default(),
             config: spec.config.clone(),
+            sites_at_launch: sites_of(&parameters),
             parameters,
             origin: Instant::now(),
             next_step: 0,

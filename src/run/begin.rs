@@ -21,7 +21,7 @@ use super::stalls::Stalls;
 use super::validation::{BestSoFar, Validation};
 use crate::checkpoint::{self, Checkpoint, Key};
 use crate::data::Reference;
-use crate::error::{CheckpointError, RunError, StoreError};
+use crate::error::{CheckpointError, RestartError, RunError, StoreError};
 use crate::pipeline::{Pipeline, ReferenceFound};
 use crate::{Error, Result};
 
@@ -149,11 +149,15 @@ impl Run {
         session.lead = lead;
         match session.go_on() {
             Ok(_) => {}
-            Err(failure) => session.rejoin(failure)?,
+            Err(failure) => {
+                if session.rejoin(failure)?.is_some() {
+                    return Err(RestartError::WaitEnded { process: session.pipeline.process() }.into());
+                }
+            }
         }
         if session.leads() {
             session.notes.push("this process takes the place of process 0, which was lost".to_owned());
-            session.note("another process 0 takes the place of the lost one");
+            session.note_with_cut("another process 0 takes the place of the lost one");
         }
         Ok(session)
     }

@@ -138,6 +138,11 @@ pub(super) fn leaves(step: u64, process: u32) -> String {
     format!("process {process} leaves before step {step}: it was asked to end, and the others go on")
 }
 
+/// What is told of a process that ends while the run waits for another one.
+pub(super) fn ends_alone(process: u32) -> String {
+    format!("process {process} was asked to end while the run waits: the others may go on without it")
+}
+
 /// The result of a run that ended normally.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::copying::Copying;
 use super::directory::claim::Claim;
 use super::directory::writer::Writer;
-use super::event::{Ended, Event, GoesOnFrom, LostProcess, Return, Task, leaves};
+use super::event::{Ended, Event, GoesOnFrom, LostProcess, Return, Task, ends_alone, leaves};
 use super::rejoining::{Lead, Told};
 use super::session::Session;
 use super::validation::BestSoFar;
@@ -39,13 +39,14 @@ struct Common {
 }
 
 impl<S: Stage> Session<'_, S> {
-    /// Goes on after a failure, if it was the loss of another process, and that is allowed.
+    /// Goes on after a failure, if it was the loss of another process, and that is allowed. Returns how the run
+    /// has ended for this process, if it was asked to end meanwhile and the others may go on without it.
     ///
     /// # Errors
     /// The failure, if the run cannot go on; [`RestartError`]; whatever [`Pipeline::rejoin`] returns.
     ///
     /// [`Pipeline::rejoin`]: crate::Pipeline::rejoin
-    pub(super) fn rejoin(&mut self, mut failure: Error) -> Result<()> {
+    pub(super) fn rejoin(&mut self, mut failure: Error) -> Result<Option<Ended>> {
         self.pipeline.heed(self.interrupt.clone());
         let (step, since) = (self.done(), Instant::now());
         loop {
@@ -56,7 +57,12 @@ impl<S: Stage> Session<'_, S> {
             match joined {
                 Ok(from) => {
                     self.tell_return(step, from, since);
-                    return Ok(());
+                    return Ok(None);
+                }
+                Err(error) if error.is_end_of_wait() && self.ends_alone() => {
+                    let process = self.pipeline.process();
+                    self.listeners.show_everywhere(&ends_alone(process));
+                    return Ok(Some(Ended::Left));
                 }
                 Err(error) if error.is_end_of_wait() => {
                     return Err(self.not_waited_for(&format!("{why}; {error}")));
@@ -64,6 +70,12 @@ impl<S: Stage> Session<'_, S> {
                 Err(error) => failure = error,
             }
         }
+    }
+
+    /// Whether this process ends alone if it is asked to end while the run waits: as one that is lost.
+    fn ends_alone(&self) -> bool {
+        let [_, whole, fewest] = self.pipeline.sizes();
+        fewest < whole && self.pipeline.process() != 0 && self.interrupt.is_by_sigterm()
     }
 
     /// Lets processes take part that wait for it, in a run that goes on without some. Returns whether there
@@ -142,7 +154,7 @@ impl<S: Stage> Session<'_, S> {
                 self.tell_return(step, from, since);
                 Ok(())
             }
-            Err(failure) => self.rejoin(failure),
+            Err(failure) => Err(failure),
         }
     }
 

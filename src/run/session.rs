@@ -124,7 +124,10 @@ impl<S: Stage> Session<'_, S> {
             match self.turn(&mut validation) {
                 Ok(Some(ended)) => break ended,
                 Ok(None) => {}
-                Err(failure) => self.rejoin(failure)?,
+                Err(failure) => match self.rejoin(failure)? {
+                    Some(ended) => break ended,
+                    None => {}
+                },
             }
         };
         if ended != Ended::Left {
@@ -348,7 +351,7 @@ impl<S: Stage> Session<'_, S> {
 
     /// Adds the beginning to the run's history, with the notes about it.
     pub(super) fn note_beginning(&mut self, resumed: bool) {
-        self.note(if resumed { "resumed" } else { "began" });
+        self.note_with_cut(if resumed { "resumed" } else { "began" });
         for odd in self.notes.clone() {
             self.note(&odd);
         }

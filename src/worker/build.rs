@@ -14,7 +14,7 @@ use super::finish::agreement::Agreement;
 use super::finish::open_step::OpenStep;
 use super::meter::Meter;
 use super::parameters::Built;
-use super::plan::{Part, Plan, Seat};
+use super::plan::{Duty, Plan, Seat};
 use super::private::Clipping;
 use super::strategy::{Lending, ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
@@ -45,14 +45,14 @@ impl<S: Stage> Worker<S> {
             team,
             gathered: HashMap::new(),
             borders: None,
-            builders: seat.part.stages,
+            builders: seat.duty.stages,
             chunks: Vec::new(),
             as_built: Vec::new(),
             make_loss: seat.loss,
             loss: None,
             scores: Vec::new(),
-            inputs: seat.part.inputs,
-            targets: seat.part.targets,
+            inputs: seat.duty.inputs,
+            targets: seat.duty.targets,
             strategy: Strategy::Alone,
             ties: Arc::default(),
             first_trained: StageId(0),
@@ -79,22 +79,20 @@ impl<S: Stage> Worker<S> {
     }
 
     /// Goes on by the schedules of another plan, and builds other stages in place of the rank's own, between
-    /// two steps. Their weights are the initial ones, or zeros, until [`Worker::take`].
+    /// two steps. Their weights are the initial ones, or zeros, until [`Worker::take`]. `has_blocks`: whether
+    /// parameters of the model take few bits, and are what their builders make.
     ///
     /// # Errors
     /// Whatever a stage's builder returns. Then the rank has no stages, until this is called again.
-    pub(crate) fn recut(&mut self, plan: Arc<Plan>, part: Part<S>) -> Result<Built> {
+    pub(crate) fn recut(&mut self, plan: Arc<Plan>, duty: Duty<S>, has_blocks: bool) -> Result<Built> {
         self.schedule = Arc::clone(&plan.schedules[self.at.replica as usize]);
         self.moves = self.schedule.moves(self.at.rank);
         self.plan = plan;
-        self.builders = part.stages;
-        (self.inputs, self.targets) = (part.inputs, part.targets);
+        self.builders = duty.stages;
+        (self.inputs, self.targets) = (duty.inputs, duty.targets);
         self.ties = Arc::default();
         self.first_trained = StageId(0);
         self.gathered.clear();
-        let mut parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
-        // Their numbers are not copied, but compared with what the builders make.
-        let has_blocks = parameters.any(|parameter| parameter.quantisation().is_some());
         match self.plan.restarts.most {
             0 if !has_blocks => starting_at_zero(|| self.rebuild())?,
             0 => self.rebuild()?,

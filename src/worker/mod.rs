@@ -29,7 +29,7 @@ pub(crate) use interpreter::{Trained, Worker};
 pub use meter::RankReport;
 pub(crate) use parameters::{Built, Tie};
 pub use parameters::{ParameterInfo, Site};
-pub(crate) use plan::{MakeLoss, Part, Plan, Seat};
+pub(crate) use plan::{Duty, MakeLoss, Plan, Seat};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub use recovery::Restart;
 pub(crate) use recovery::{Restarting, Restarts, pause_after};

@@ -79,14 +79,14 @@ pub(crate) struct Seat<S: Stage> {
     /// Makes the loss. Only the rank of the last stage needs one.
     pub(crate) loss: MakeLoss<S::Wire>,
     /// What it has under the first schedule.
-    pub(crate) part: Part<S>,
+    pub(crate) duty: Duty<S>,
     /// Where it writes its progress for other threads.
     pub(crate) progress: Arc<Progress>,
 }
 
 /// What a rank has for itself under one schedule.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
-pub(crate) struct Part<S: Stage> {
+pub(crate) struct Duty<S: Stage> {
     /// Its stages.
     pub(crate) stages: Vec<(StageId, StageBuilder<S>)>,
     /// Inputs, on the rank of the first stage.

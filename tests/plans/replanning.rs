@@ -223,6 +223,58 @@ fn a_cut_that_did_not_help_is_taken_back_and_then_there_are_longer_and_longer_pa
     assert!(pauses.windows(2).all(|two| two[1] > two[0]), "{pauses:?}");
 }
 
+/// A schedule that is tried without gain hides no cut that would help.
+#[test]
+fn a_schedule_that_did_not_help_is_not_tried_again() {
+    let by = |name| Scheduling::of(Replicas::one(Schedule::named(name, 2, 8).expect("it fits")));
+    for is_refused in [false, true] {
+        let known = (model(&[1.0; 8]), true);
+        let mut watch = Watch::new(known, by("gpipe"), vec![4, 4], None, 0.0).or(vec![by("zb-h1")]);
+        let mut told = Vec::new();
+        for _ in 0..400 {
+            // The second rank is slow. By any other schedule than its own a step takes as long as before.
+            let counts = watch.counts().to_vec();
+            let micro_batch = |count: usize| count as f64 * (8.0 * 3.0 + 0.1);
+            let seconds = match counts[..] {
+                [4, 4] => 100.0,
+                _ if watch.scheduling().schedule == "gpipe" => 80.0,
+                _ => 100.0,
+            };
+            watch.add(seconds, vec![micro_batch(counts[0]), 1.5 * micro_batch(counts[1])]);
+            if let Some(better) = watch.better(10_000).expect("it is simulated") {
+                told.push((better.scheduling.schedule.clone(), better.counts.clone(), better.why));
+                match is_refused && better.scheduling.schedule == "zb-h1" {
+                    true => watch.refused(),
+                    false => follow(&mut watch, &better, 0.1),
+                }
+            }
+        }
+        let tries = told.iter().filter(|(schedule, ..)| schedule == "zb-h1").count();
+        assert_eq!(tries, 1, "{told:?}");
+        assert_eq!(watch.scheduling().schedule, "gpipe");
+        assert_eq!(watch.counts(), [5, 3], "{told:?}");
+    }
+}
+
+/// Without a barrier, the idle time at a step's end is filled, and zb-2p has no other.
+#[test]
+fn steps_without_a_barrier_are_judged_without_one() {
+    let by = |name| Scheduling::of(Replicas::one(Schedule::named(name, 2, 8).expect("it fits")));
+    let [with, without] = [true, false].map(|barrier| {
+        let known = (model(&[1.0; 8]), true);
+        let watch = Watch::new(known, by("1f1b"), vec![4, 4], Some(1e9), 0.0).or(vec![by("zb-2p")]);
+        let mut watch = if barrier { watch } else { watch.without_barrier() };
+        let work = 4.0 * (8.0 * 3.0 + 0.1);
+        let proposals = (0..40).filter_map(|_| {
+            watch.add(1.0, vec![work; 2]);
+            watch.better(10_000).expect("it is simulated")
+        });
+        let best = proposals.map(|better| better.will_be).fold(1.0, f64::min);
+        best
+    });
+    assert!(without < with, "{without} {with}");
+}
+
 #[test]
 fn a_cut_for_slow_ranks_is_the_best_of_all_cuts() {
     for (slowness, expected) in [([1.0, 1.0], [6, 6]), ([1.0, 2.0], [8, 4]), ([3.0, 1.0], [3, 9])] {

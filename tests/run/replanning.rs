@@ -309,7 +309,7 @@ fn a_run_changes_to_a_schedule_that_is_faster_and_keeps_it() {
     let run = place.run().steps(STEPS).save_every(0).replan(Replan::by_itself(watch)).on(listen);
     let outcome = run.train(&mut pipeline).expect("it trains");
     let cuts = cuts.lock().expect("no panic");
-    let first = &cuts[0];
+    let first = cuts.first().expect("a faster schedule is found");
     assert_eq!(first.to.schedule, "interleaved-1f1b", "{first:?}");
     assert_eq!(outcome.ended, Ended::Stopped, "{cuts:?}");
     let kept = told(&place).iter().any(|event| event.starts_with("the new cut is kept: a step took "));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use pipewright::Cut;
 use pipewright::run::{Change, HistoryEntry, RunDir};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
@@ -82,20 +83,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let text = fs::read_to_string(&path).map_err(pipewright::Error::io("read", &path))?;
     let config = Config::parse(&path.display().to_string(), &text, &[], &[])?;
     let model = compose::model(&config)?;
-    let (names, stages) = (model.names(), config.pipeline.stages);
+    let names = model.names();
+    let now = cut_now(&dir)?;
     let is_nothing = args.layers.is_empty() && args.schedule.is_none() && args.recompute.is_none();
     if is_nothing {
-        return super::print(&format!(
-            "{}: {} in {}: {}\n",
-            args.run.display(),
-            counted(names.len() as u64, "layer"),
-            counted(stages as u64, "stage"),
-            names.join(", ")
-        ));
+        let (layers, names) = (counted(names.len() as u64, "layer"), names.join(", "));
+        let mut text = format!("{}: {layers}: {names}\n", args.run.display());
+        if let Some(Cut { layers, schedule, .. }) = now {
+            let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            text += &format!("schedule {schedule}, stages of {layers} layers\n");
+        }
+        return super::print(&text);
     }
     check_layers(&args.layers, names.len())?;
     let layers = match (&args.layers[..], &args.schedule) {
-        ([], Some(schedule)) => compose::counts_by(&config, schedule)?,
+        ([], Some(schedule)) => {
+            let stages = now.map_or(config.pipeline.stages, |now| now.layers.len());
+            compose::counts_by(&config, schedule, stages)?
+        }
         ([], None) => None,
         (layers, _) => Some(layers.to_vec()),
     };
@@ -147,11 +152,18 @@ const REFUSED: &str = "not changed: ";
 
 /// What the history says of a question.
 fn answer(dir: &RunDir, question: u64) -> Result<Option<String>> {
+    let answers = history(dir)?.into_iter().find(|entry| entry.answers == Some(question));
+    Ok(answers.map(|entry| entry.event))
+}
+
+/// The cut of a run, as its history tells.
+fn cut_now(dir: &RunDir) -> Result<Option<Cut>> {
+    Ok(history(dir)?.into_iter().rev().find_map(|entry| entry.cut))
+}
+
+fn history(dir: &RunDir) -> Result<Vec<HistoryEntry>> {
     let path = dir.history();
     let text = fs::read(&path).map_err(pipewright::Error::io("read", &path))?;
-    let mut lines = text.split(|byte| *byte == b'\n');
-    Ok(lines.find_map(|line| {
-        let entry = serde_json::from_slice::<HistoryEntry>(line).ok()?;
-        (entry.answers == Some(question)).then_some(entry.event)
-    }))
+    let lines = text.split(|byte| *byte == b'\n');
+    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }

@@ -30,6 +30,7 @@ const F32: f64 = 4.0;
 
 /// What is in the file `pipeline.costs`.
 pub(super) struct InFile {
+    /// By any schedule.
     pub(super) costs: ModelCosts,
     pub(super) cluster: Cluster,
     /// The tokens of a mean micro-batch, where micro-batches differ.
@@ -49,24 +50,10 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
     let (measured, warning) = measured_in(config, path)?;
     Ok(Some(InFile {
         cluster: measured.cluster(1),
-        costs: costs_of(config, &measured)?,
+        costs: costs_by_any(config, &measured)?,
         tokens: measured.tokens,
         warning,
     }))
-}
-
-/// The costs in the file `pipeline.costs`, by any schedule of this many ranks. `None` if there is no such
-/// key.
-///
-/// # Errors
-/// As for [`measured_in`].
-pub(super) fn in_file_under_any(config: &Config, ranks: u32) -> Result<Option<ModelCosts>> {
-    let Some(path) = config.pipeline.costs.as_deref() else {
-        return Ok(None);
-    };
-    let (measured, _) = measured_in(config, path)?;
-    let costs = costs_under_any(config, &measured)?;
-    on_cluster(config, ranks, costs, &measured.cluster(1)).map(Some)
 }
 
 /// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
@@ -95,9 +82,16 @@ pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<Str
 /// # Errors
 /// When there is no such schedule, or when its stages recompute differently.
 pub fn costs_of(config: &Config, measured: &Measured) -> Result<ModelCosts> {
-    let schedule = unfitted(config)?.in_turn();
-    let costs = costs_under_any(config, measured)?.under(&schedule);
-    on_cluster(config, schedule.ranks(), costs, &measured.cluster(1))
+    Ok(costs_by_any(config, measured)?.under(&unfitted(config)?.in_turn()))
+}
+
+/// The same by any schedule of as many ranks.
+///
+/// # Errors
+/// As for [`costs_of`].
+pub(super) fn costs_by_any(config: &Config, measured: &Measured) -> Result<ModelCosts> {
+    let costs = costs_under_any(config, measured)?;
+    on_cluster(config, unfitted(config)?.ranks(), costs, &measured.cluster(1))
 }
 
 /// The costs of a shard with the links of a cluster, and with the reductions of this config's replicas. Each

@@ -14,6 +14,8 @@ pub struct PipelinePlan {
     pub replicas: Replicas,
     /// What the layers cost, if a file says so. Replicas are on one host.
     pub costs: Option<ModelCosts>,
+    /// The same by any schedule of as many ranks.
+    pub costs_by_any: Option<ModelCosts>,
     /// What messages cost, if that file says so.
     pub cluster: Option<Cluster>,
     /// The tokens of a mean micro-batch, where micro-batches differ, if that file says so.
@@ -33,6 +35,7 @@ impl PipelinePlan {
             counts,
             replicas,
             costs: None,
+            costs_by_any: None,
             cluster: None,
             tokens: None,
             prediction: None,

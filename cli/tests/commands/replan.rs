@@ -17,7 +17,8 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     let listed = place.run(&["replan", "runs/small"]).done().stdout();
     assert_eq!(
         listed,
-        "runs/small: 6 layers in 2 stages: embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp, head\n"
+        "runs/small: 6 layers: embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp, head\n\
+         schedule 1f1b, stages of 4, 2 layers\n"
     );
     for (layers, said) in [
         ("1,5", "the stages have 1, 5 layers instead of "),
@@ -28,7 +29,7 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     }
     for (layers, said) in [
         ("3,2", "2 stages of 5 layers do not make up the model: it has 6, and each stage needs 1 or more"),
-        ("2,2,2", "2 ranks cannot share 3 stages by schedule 1f1b, which has 1 on each rank: say how many"),
+        ("2,2,2", "2 ranks cannot share 3 stages by schedule 1f1b, which has 1 on each rank: give the"),
         ("6,0", "2 stages of 6 layers do not make up the model"),
         ("18446744073709551615,7", "2 stages of 18446744073709551615 layers do not make up the model"),
     ] {
@@ -81,12 +82,16 @@ fn a_live_run_goes_on_by_other_schedules_and_its_weights_are_the_same() {
         (&["--schedule", "zb-w"][..], "there is no schedule \"zb-w\", did you mean zb-v?"),
         (&["1,2,2,1"], "2 ranks cannot share 4 stages by schedule 1f1b, which has 1 on each rank"),
         (&["6", "--schedule", "zb-v"], "2 ranks cannot share 1 stage by schedule zb-v, which has 2"),
+        (&["3,3", "--schedule", "zb-w"], "there is no schedule \"zb-w\", did you mean zb-v?"),
         (&["--schedule", "auto"], "there is no schedule \"auto\""),
+        (&["--recompute", "cheap"], "the run has this cut already"),
         (&["--recompute", "all"], "invalid value 'all' for '--recompute <WHAT>'"),
     ] {
         let refused = place.run(&[&["replan", "runs/small"], args].concat()).refused();
         assert!(refused.contains(said), "{args:?}: {refused}");
     }
+    let listed = place.run(&["replan", "runs/small"]).done().stdout();
+    assert!(listed.ends_with("head\nschedule 1f1b, stages of 3, 3 layers\n"), "{listed}");
     running.signal("-INT");
     let ended = running.end();
     assert_eq!(undisturbed(&place, &[]), ended.hash());
@@ -94,9 +99,9 @@ fn a_live_run_goes_on_by_other_schedules_and_its_weights_are_the_same() {
     has(&place.text("runs/small/report.html"), &["the schedule is zb-h1 instead of 1f1b, as asked"]);
 }
 
-/// With measured costs a run tries schedules that are not its own. Whatever it finds, its weights stay.
+/// With measured costs a run may change its schedule. Times differ, so it may also find none that is faster.
 #[test]
-fn a_run_that_knows_its_costs_changes_its_schedule_by_itself() {
+fn a_run_that_knows_its_costs_has_the_same_weights_whatever_schedule_it_finds() {
     let place = Place::new();
     place.run(&["profile", "my.toml"]).done();
     let run = |name: &str, sets: &[&str]| {
@@ -152,4 +157,49 @@ fn what_cannot_be_cut_elsewhere_is_refused_by_its_key() {
         let said = place.run_with(&["train", "my.toml"], &sets).refused();
         assert!(said.contains(expected), "{sets:?}: {said}");
     }
+}
+
+/// By costs, and by what the config allows: gpipe holds all micro-batches, and 1f1b at most two.
+#[test]
+fn what_would_hold_more_than_the_config_allows_is_refused() {
+    let place = Place::new();
+    place.run(&["profile", "my.toml"]).done();
+    let sets = ["pipeline.costs=costs.json", "pipeline.micro_batches=8", "pipeline.schedule=1f1b"];
+    let plan = place.run_with(&["plan", "my.toml", "--format", "json"], &sets).done().stdout();
+    let held = |plan: &str| {
+        let plan: serde_json::Value = serde_json::from_str(plan).unwrap();
+        let ranks = plan["peak_memory"].as_array().unwrap().iter();
+        ranks.map(|bytes| bytes.as_f64().unwrap()).fold(0.0, f64::max)
+    };
+    let limit = format!("pipeline.memory={}", (1.05 * held(&plan)) as u64);
+    let running = place.start(&set(&[&sets[..], &[&limit]].concat()));
+    let said = place.run(&["replan", "runs/small", "--schedule", "gpipe"]).refused();
+    has(&said, &["pipeline.memory", "is less than a rank would hold for later backwards"]);
+    // Stages that keep only their inputs hold less.
+    let done = place.run(&["replan", "runs/small", "--schedule", "gpipe", "--recompute", "full"]).done();
+    has(&done.stdout(), &["the schedule is gpipe instead of 1f1b and the stages recompute everything"]);
+    let said = place.run(&["replan", "runs/small", "--recompute", "cheap"]).refused();
+    has(&said, &["is less than a rank would hold"]);
+    running.signal("-INT");
+    running.end();
+}
+
+#[test]
+fn a_run_by_a_schedule_in_a_file_goes_on_by_a_named_one_and_back() {
+    let place = Place::new();
+    let csv = place.run(&["plan", "my.toml", "--format", "csv"]).done().stdout();
+    place.write("own.csv", &csv);
+    let running = place.start(&set(&["pipeline.schedule=file:own.csv"]));
+    for (args, said) in [
+        (&["--schedule", "zb-v"][..], "the schedule is zb-v instead of file:own.csv and the stages have "),
+        (
+            &["--schedule", "file:own.csv"],
+            "the schedule is file:own.csv instead of zb-v and the stages have ",
+        ),
+    ] {
+        let done = place.run(&[&["replan", "runs/small"], args].concat()).done().stdout();
+        assert!(done.contains(said), "{args:?}: {done}");
+    }
+    running.signal("-INT");
+    running.end();
 }

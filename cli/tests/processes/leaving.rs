@@ -150,6 +150,45 @@ fn a_process_leaves_after_the_model_was_cut_elsewhere() {
     run.ends_as_if_nothing_had_happened();
 }
 
+/// For the others it is another process that was lost. With four, what it had is in the memory of another one.
+#[test]
+fn one_that_is_asked_to_end_while_the_run_waits_ends_alone() {
+    for (size, killed, asked, from) in
+        [(3, 1, 2, "from runs/small/checkpoints/step-"), (4, 1, 3, "from what the processes kept in memory")]
+    {
+        let stages = format!("pipeline.stages={size}");
+        let mut run = leaving(size, &[&stages, "launch.deadline=4", "checkpoint.every=4", MANY]);
+        run.await_step(8);
+        run.kill(killed);
+        run.await_noted("the run waits 4 s at most");
+        run.ask(asked);
+        let said = run.has_left(asked);
+        has(&said, &[&format!("process {asked} was asked to end while the run waits: the others may go on")]);
+        let there = format!("{} of {size} processes are there after", size - 2);
+        has(&run.await_return(), &[&there]);
+        run.running.retain(Option::is_some);
+        has(&run.ends_as_if_nothing_had_happened(), &[from]);
+    }
+}
+
+/// Where all are needed, and in process 0, it ends the run for all.
+#[test]
+fn who_is_needed_ends_the_run_for_all_while_it_waits() {
+    for (sets, asked) in [(&["launch.fewest=3"][..], 2), (&["launch.fewest=1"], 0)] {
+        let sets = [sets, &["pipeline.stages=3", "launch.deadline=60", "checkpoint.every=4", MANY]].concat();
+        let mut run = Throttled::start(3, &sets);
+        run.await_step(8);
+        run.kill(1);
+        run.await_noted("the run waits 60 s at most");
+        run.ask(asked);
+        run.running.remove(1);
+        let (_, ended) = run.end();
+        for one in ended {
+            has(&one.failed(1), &["was asked to end while the run waited for all its processes"]);
+        }
+    }
+}
+
 #[test]
 fn checkpoints_are_those_of_an_undisturbed_run() {
     let sets =

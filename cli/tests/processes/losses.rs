@@ -366,3 +366,21 @@ fn a_process_is_lost_before_and_after_the_model_is_cut_elsewhere() {
         assert!(!said.contains("from what the processes kept in memory"), "{sets:?}: {said}");
     }
 }
+
+/// The layers are where they were at launch, so what the processes keep in memory is of use.
+#[test]
+fn a_process_is_lost_after_the_run_has_gone_on_by_another_schedule() {
+    let sets = ["pipeline.stages=2", "checkpoint.every=0", MANY, "train.print_every=3"];
+    let mut run = Throttled::start(2, &sets);
+    run.await_step(4);
+    let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
+    let schedule = Some("zb-h1".to_owned());
+    let recompute = Some(pipewright::stages::Recompute::None);
+    dir.ask_for_cut(pipewright::run::Change { schedule, recompute, ..Default::default() }).unwrap();
+    run.await_noted("the schedule is zb-h1 instead of 1f1b");
+    run.kill(1);
+    run.begin(1);
+    run.await_return();
+    let said = run.ends_as_if_nothing_had_happened();
+    has(&said, &["from what the processes kept in memory"]);
+}

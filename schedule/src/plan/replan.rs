@@ -57,8 +57,10 @@ impl Scheduling {
 /// window is not 2 % faster than before, the old cut is proposed again, and then there is a pause, which is
 /// twice as long each time.
 ///
-/// [Other schedules](Watch::or) are proposed in the same way, if no rank then holds more than the memory
-/// limit. Without a limit, no rank may hold more than the fullest rank does now.
+/// [Other schedules](Watch::or) are proposed in the same way, if their step with their best cut is 2 % shorter
+/// than the step by the schedule of now with its best cut, and if no rank then holds more than the memory
+/// limit. Without a limit, no rank may hold more than the fullest rank does now. A schedule that did not help,
+/// or was not possible, is not proposed again.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// What layers cost under any schedule.
@@ -66,6 +68,10 @@ pub struct Watch {
     scheduling: Scheduling,
     counts: Vec<usize>,
     others: Vec<Scheduling>,
+    /// Whether all ranks wait for each other at the end of a step.
+    barrier: bool,
+    /// The newest proposal, if it was one of the others.
+    proposed: Option<Scheduling>,
     memory: Option<f64>,
     /// Whether the costs are seconds that were measured. Otherwise the first window says how long the layers
     /// of each rank take.
@@ -132,6 +138,8 @@ impl Watch {
             scheduling,
             counts,
             others: Vec::new(),
+            barrier: true,
+            proposed: None,
             memory,
             is_measured,
             steps: Vec::with_capacity(WINDOW),
@@ -150,6 +158,12 @@ impl Watch {
     #[must_use]
     pub fn or(self, others: Vec<Scheduling>) -> Self {
         Self { others, ..self }
+    }
+
+    /// The same, where ranks do not wait for each other at the end of a step.
+    #[must_use]
+    pub fn without_barrier(self) -> Self {
+        Self { barrier: false, ..self }
     }
 
     /// The layers of each stage now.
@@ -197,6 +211,9 @@ impl Watch {
             }
             self.pause = self.next_pause;
             self.next_pause = (2 * self.next_pause).min(LONGEST);
+            if scheduling != self.scheduling {
+                self.others.retain(|other| *other != self.scheduling);
+            }
             let why = Why::ItWasFaster;
             return Ok(Some(Better { scheduling, counts, why, slowness, was: seconds, will_be: before }));
         }
@@ -217,7 +234,10 @@ impl Watch {
         let found = found.filter(|found| left as f64 * (found.was - found.will_be) > PAYS * self.cost);
         self.settled = if found.is_none() { slowness } else { Vec::new() };
         let was_second = std::mem::replace(&mut self.is_second, found.is_some());
-        Ok(found.filter(|_| was_second))
+        let found = found.filter(|_| was_second);
+        let scheduling = found.as_ref().map(|found| &found.scheduling);
+        self.proposed = scheduling.filter(|proposed| **proposed != self.scheduling).cloned();
+        Ok(found)
     }
 
     /// The scheduling and the cut are others now, because that should be faster. With the old ones, a step
@@ -245,6 +265,9 @@ impl Watch {
 
     /// The proposed cut is not possible. For a while none is proposed.
     pub fn refused(&mut self) {
+        if let Some(proposed) = self.proposed.take() {
+            self.others.retain(|other| *other != proposed);
+        }
         self.pause = self.next_pause;
         self.next_pause = (2 * self.next_pause).min(LONGEST);
         self.is_second = false;
@@ -299,7 +322,7 @@ impl Watch {
     /// A cut whose step is shorter by the gain, at this slowness, perhaps by another schedule.
     fn faster(&self, seconds: f64, slowness: Vec<f64>) -> Result<Option<Better>> {
         let model = self.model.clone().at_slowness(slowness.clone())?;
-        let now = step(&under(model.clone(), &self.scheduling), &self.scheduling, &self.counts)?;
+        let now = self.step(&under(model.clone(), &self.scheduling), &self.scheduling, &self.counts)?;
         let mut best = self.best_cut(&model)?;
         if let Some(other) = self.best_other(&model, now.peak_memory)?
             && other.step < (1.0 - OTHER) * best.step
@@ -323,10 +346,12 @@ impl Watch {
         let best = best.unwrap_or_else(|_| self.counts.clone());
         // The search judges by a formula. The simulation may find cuts that are better: from different cuts
         // on, since a search by neighbours can end beside the best one.
-        let mut found =
-            Found { scheduling, step: step(&model, scheduling, &best)?.step, counts: best.clone() };
-        for start in [best, self.counts.clone(), even(&self.counts)] {
-            found.descend(&model, start, within)?;
+        let step = self.step(&model, scheduling, &best)?.step;
+        let mut found = Found { scheduling, step, counts: best.clone() };
+        if size(scheduling) <= MOST {
+            for start in [best, self.counts.clone(), even(&self.counts)] {
+                self.descend(&mut found, &model, start, within)?;
+            }
         }
         Ok(found)
     }
@@ -341,7 +366,7 @@ impl Watch {
             let Ok(counts) = partition(&model, scheduling.replicas.largest(), Some(within)) else {
                 continue;
             };
-            let found = step(&model, scheduling, &counts)?;
+            let found = self.step(&model, scheduling, &counts)?;
             let is_within = found.peak_memory <= within * (1.0 + ROUNDING);
             if is_within && best.as_ref().is_none_or(|best| found.step < best.step) {
                 best = Some(Found { scheduling, step: found.step, counts });
@@ -351,9 +376,40 @@ impl Watch {
             && size(found.scheduling) <= MOST
         {
             let (start, model) = (found.counts.clone(), under(model.clone(), found.scheduling));
-            found.descend(&model, start, within)?;
+            self.descend(found, &model, start, within)?;
         }
         Ok(best)
+    }
+
+    /// Takes the cut to which a descent from `start` leads, if its step is shorter. No rank may hold more
+    /// than `within`.
+    fn descend(
+        &self,
+        found: &mut Found<'_>,
+        model: &ModelCosts,
+        start: Vec<usize>,
+        within: f64,
+    ) -> Result<()> {
+        let (counts, seconds) = descent(start, |counts| {
+            let prediction = self.step(model, found.scheduling, counts)?;
+            let is_within = prediction.peak_memory <= within * (1.0 + ROUNDING);
+            Ok(if is_within { prediction.step } else { f64::INFINITY })
+        })?;
+        if seconds < found.step {
+            (found.counts, found.step) = (counts, seconds);
+        }
+        Ok(())
+    }
+
+    /// A step of a model with what its layers cost by this scheduling.
+    fn step(&self, model: &ModelCosts, scheduling: &Scheduling, counts: &[usize]) -> Result<Prediction> {
+        let (replicas, links) = (&scheduling.replicas, LinkKind::Buffered);
+        let costs = model.stages_on(counts, replicas.largest().placement())?;
+        let prediction = Prediction::of_replicas(replicas, &costs, links)?;
+        match self.barrier {
+            true => Ok(prediction),
+            false => prediction.without_barrier(replicas, &costs, links),
+        }
     }
 }
 
@@ -364,7 +420,7 @@ fn size(scheduling: &Scheduling) -> u64 {
     stages * stages * 3 * stages * micro_batches
 }
 
-/// The most such passes for which it is done with another schedule. It takes about half a second.
+/// The most such passes for which it is done. It takes about half a second.
 const MOST: u64 = 1 << 22;
 
 /// Rounding errors of sums of bytes.
@@ -377,32 +433,9 @@ struct Found<'a> {
     step: f64,
 }
 
-impl Found<'_> {
-    /// Takes the cut to which a descent from `start` leads, if its step is shorter. No rank may hold more
-    /// than `within`.
-    fn descend(&mut self, model: &ModelCosts, start: Vec<usize>, within: f64) -> Result<()> {
-        let scheduling = self.scheduling;
-        let (counts, seconds) = descent(start, |counts| {
-            let prediction = step(model, scheduling, counts)?;
-            let is_within = prediction.peak_memory <= within * (1.0 + ROUNDING);
-            Ok(if is_within { prediction.step } else { f64::INFINITY })
-        })?;
-        if seconds < self.step {
-            (self.counts, self.step) = (counts, seconds);
-        }
-        Ok(())
-    }
-}
-
 /// What layers cost by a scheduling.
 fn under(model: ModelCosts, scheduling: &Scheduling) -> ModelCosts {
     model.under(scheduling.replicas.largest()).recomputed(scheduling.recomputed)
-}
-
-/// A step of a model with what its layers cost by this scheduling.
-fn step(model: &ModelCosts, scheduling: &Scheduling, counts: &[usize]) -> Result<Prediction> {
-    let costs = model.stages_on(counts, scheduling.replicas.largest().placement())?;
-    Prediction::of_replicas(&scheduling.replicas, &costs, LinkKind::Buffered)
 }
 
 /// As many layers in as many stages, about equally many in each.

@@ -1,14 +1,14 @@
 //! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
 mod cores;
+mod duties;
 mod kinds;
 mod parameters;
-mod parts;
 mod seats;
 mod transfers;
 
 pub use cores::cores;
-pub(super) use parts::parts;
+pub(super) use duties::duties;
 
 use std::sync::Arc;
 

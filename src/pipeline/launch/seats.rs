@@ -2,7 +2,7 @@
 
 use pipewright_stages::Stage;
 
-use super::parts::parts;
+use super::duties::duties;
 use crate::actor::Ranks;
 use crate::data::Loader;
 use crate::error::Result;
@@ -17,16 +17,16 @@ pub(super) fn seats<S: Stage>(
     ranks: &Ranks<S>,
     ends: Ends<S::Wire>,
 ) -> Result<(Vec<Loader>, Vec<Seat<S>>)> {
-    let (loaders, parts) = parts(plan, &spec.stages, ends.iter().map(|end| end.rank()))?;
+    let (loaders, duties) = duties(plan, &spec.stages, ends.iter().map(|end| end.rank()))?;
     let loss = spec.loss.as_ref().expect("checked: there is a loss");
-    let seat = |(transport, part): (Box<dyn Transport<S::Wire> + Send>, _)| Seat {
+    let seat = |(transport, duty): (Box<dyn Transport<S::Wire> + Send>, _)| Seat {
         progress: ranks.progress(transport.rank()),
         transport: match spec.copy {
             Some(copy) => Box::new(Recorded::new(transport, copy)),
             None => transport,
         },
         loss: loss(),
-        part,
+        duty,
     };
-    Ok((loaders, ends.into_iter().zip(parts).map(seat).collect()))
+    Ok((loaders, ends.into_iter().zip(duties).map(seat).collect()))
 }

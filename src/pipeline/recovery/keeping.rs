@@ -181,7 +181,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// The model is cut as at launch again.
-    pub(crate) fn keep_again(&mut self) {
+    pub(in crate::pipeline) fn keep_again(&mut self) {
         if let Some(again) = &mut self.again {
             again.snapshots.paused = false;
         }

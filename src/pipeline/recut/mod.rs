@@ -16,7 +16,7 @@ use std::time::Instant;
 use pipewright_stages::{Device, Stage, StageBuilder};
 
 use super::alike::orders;
-use super::launch::{Fitted, fit, parts};
+use super::launch::{Fitted, duties, fit};
 use super::metrics;
 use super::running::{Pipeline, TextState};
 use super::shapes::{allow, check_shapes};
@@ -27,7 +27,7 @@ use crate::error::{CallError, Result};
 use crate::fabric::Call;
 use crate::id::Rank;
 use crate::plan::Replicas;
-use crate::worker::{ParameterInfo, Plan};
+use crate::worker::{ParameterInfo, Plan, Site};
 
 /// What a new cut or another schedule took: see [`Pipeline::recut`] and [`Pipeline::reschedule`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -75,8 +75,9 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`CallError`] when the stages are not as many, or not of the same parameters; when ranks compute on
     /// other devices or in other numbers, where a layer would have other bits; and when weights may be stale.
-    /// [`LaunchError`](crate::error::LaunchError) when a stage cannot be built, or its input does not fit.
-    /// Then the pipeline goes on with the stages that it had. As for [`Pipeline::wait_until_saved`].
+    /// [`LaunchError`](crate::error::LaunchError) when a stage cannot be built. Then the pipeline goes on with
+    /// the stages that it had. When a stage refuses its input, the pipeline stops. As for
+    /// [`Pipeline::wait_until_saved`].
     pub fn recut(&mut self, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
         let step = self.next_step;
         let call = self.begin(format_args!("new cut before step {step}"))?;
@@ -117,21 +118,25 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// As for [`Pipeline::recut`]. [`CallError`] also when the schedules are for other numbers of replicas,
     /// ranks or micro-batches, or when ranks are on GPUs: there a head that is deferred has other bits, and
-    /// NCCL connects the ranks of one placement.
+    /// NCCL connects the ranks of one placement. [`LaunchError`](crate::error::LaunchError) also when they
+    /// place stages in different ways, or go in two directions.
     pub fn reschedule(&mut self, replicas: &Replicas, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
         let step = self.next_step;
         let call = self.begin(format_args!("new schedules before step {step}"))?;
-        let plan = self.plan.rescheduled(replicas)?;
+        let plan = self.plan.rescheduled(replicas);
+        let plan = self.all_do("checking the new schedules", plan)?;
         self.change(call, plan, stages)
     }
 
     /// Trains on by the schedules of this plan, with these stages.
     fn change(&mut self, call: Call, plan: Arc<Plan>, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
-        self.check_change(&plan, stages.len())?;
+        let checked = self.check_change(&plan, stages.len());
+        self.all_do("checking the new cut", checked)?;
         self.wait_until_saved()?;
         let begun = Instant::now();
         let stages: Vec<_> = stages.into_iter().map(SharedBuilder::new).collect();
         self.compare_changes(&plan, &stages)?;
+        self.text = TextState::default();
         let own = self.copies(call)?;
         let fitted = match self.rebuild(&plan, &stages) {
             Ok(fitted) => fitted,
@@ -148,8 +153,10 @@ impl<S: Stage> Pipeline<S> {
         self.plan = plan;
         let given = self.take(own, fitted)?;
         self.stages = stages;
-        self.text = TextState::default();
-        self.pause_keeping();
+        match self.sites_at_launch == sites_of(&self.parameters) {
+            true => self.keep_again(),
+            false => self.pause_keeping(),
+        }
         let recut = Recut { seconds: begun.elapsed().as_secs_f64(), moved, given };
         metrics::recut(recut.seconds);
         Ok(recut)
@@ -235,12 +242,14 @@ impl<S: Stage> Pipeline<S> {
     /// plan.
     fn rebuild(&mut self, plan: &Arc<Plan>, stages: &[SharedBuilder<S>]) -> Result<Fitted> {
         let own = self.ranks.mesh().ranks_of(self.process());
-        let made = parts(plan, stages, own);
-        let (loaders, parts) = self.all_do("cutting the model", made)?;
-        let mut parts = parts.into_iter();
+        let made = duties(plan, stages, own);
+        let (loaders, duties) = self.all_do("cutting the model", made)?;
+        let mut duties = duties.into_iter();
+        // Their numbers are not copied, but compared with what the builders make.
+        let has_blocks = self.parameters.iter().any(|info| info.is_quantised);
         let built = self.ranks.ask_all("building the stages", |_| {
-            let (plan, part) = (Arc::clone(plan), parts.next().expect("one for each rank"));
-            Job::ask(move |worker| worker.recut(plan, part))
+            let (plan, duty) = (Arc::clone(plan), duties.next().expect("one for each rank"));
+            Job::ask(move |worker| worker.recut(plan, duty, has_blocks))
         });
         self.loaders = loaders;
         let fitted = fit(built?, plan)?;
@@ -290,6 +299,11 @@ impl<S: Stage> Pipeline<S> {
         let before: HashMap<&str, Rank> = sites(&self.parameters).collect();
         sites(new).filter(|(name, rank)| before.get(name) != Some(rank)).count()
     }
+}
+
+/// Where each parameter is, in layer order.
+pub(super) fn sites_of(parameters: &[ParameterInfo]) -> Vec<Site> {
+    parameters.iter().map(|info| info.site).collect()
 }
 
 /// The parameters, each with its rank of the pipeline.

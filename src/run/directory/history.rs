@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{now, restore};
 use crate::ended::await_end;
+use crate::pipeline::Cut;
 use crate::{Error, Result};
 
 /// The file, open for adding lines.
@@ -34,10 +35,21 @@ pub struct HistoryEntry {
     /// Whether it is about the cut of the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_cut: bool,
+    /// The cut from then on, if it is about the cut or a beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
     /// The number of the question that it answers: see
     /// [`RunDir::ask_for_cut`](super::folder::RunDir::ask_for_cut).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u64>,
+}
+
+impl HistoryEntry {
+    /// An event that happens now, after `step` steps.
+    pub(in crate::run) fn now(step: u64, event: &str) -> Self {
+        let (time, pid, event) = (now(), std::process::id(), event.to_owned());
+        Self { time, pid, step, event, of_cut: false, cut: None, answers: None }
+    }
 }
 
 impl History {
@@ -59,18 +71,12 @@ impl History {
 
     /// Adds an event, which happens now, after `step` steps.
     pub(in crate::run) fn add(&mut self, step: u64, event: &str) -> Result<()> {
-        self.add_with(step, event, false, None)
+        self.add_entry(&HistoryEntry::now(step, event))
     }
 
-    /// Adds an event about the cut of the model.
-    pub(in crate::run) fn add_of_cut(&mut self, step: u64, event: &str, answers: Option<u64>) -> Result<()> {
-        self.add_with(step, event, true, answers)
-    }
-
-    fn add_with(&mut self, step: u64, event: &str, of_cut: bool, answers: Option<u64>) -> Result<()> {
-        let event = event.to_owned();
-        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event, of_cut, answers };
-        let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
+    /// Adds an entry.
+    pub(in crate::run) fn add_entry(&mut self, entry: &HistoryEntry) -> Result<()> {
+        let mut json = serde_json::to_vec(entry).expect("numbers and text always serialise");
         json.push(b'\n');
         self.file.write_all(&json).map_err(Error::io("write", &self.path))
     }

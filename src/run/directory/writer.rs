@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::claim::Claim;
 use super::files::JsonLines;
 use super::folder::{About, Mark, RunDir};
-use super::history::History;
+use super::history::{History, HistoryEntry};
 use super::lock::Lock;
 use super::metrics::{Metrics, MetricsLine};
 use super::picture::{self, Labels};
@@ -166,9 +166,9 @@ impl Writer {
         self.history.add(step, event)
     }
 
-    /// Adds an event about the cut of the model to the history.
-    pub(in crate::run) fn note_of_cut(&mut self, step: u64, event: &str, answers: Option<u64>) -> Result<()> {
-        self.history.add_of_cut(step, event, answers)
+    /// Adds an entry to the history.
+    pub(in crate::run) fn note_entry(&mut self, entry: &HistoryEntry) -> Result<()> {
+        self.history.add_entry(entry)
     }
 
     /// Waits until the disk has the numbers of all steps.

@@ -8,6 +8,7 @@ use crate::Result;
 use crate::pipeline::{Cut, StepReport};
 use crate::plan::{Better, Replicas, Why};
 use crate::run::directory::cut::{NewCut, Reason};
+use crate::run::directory::history::HistoryEntry;
 use crate::run::event::{Event, Task};
 use crate::run::session::Session;
 
@@ -54,11 +55,14 @@ impl<S: Stage> Session<'_, S> {
             true => wanted,
             false => self.pipeline.of_first("asking for a new cut", Ok(wanted))?,
         };
-        let (Some(Wanted { cut: to, reason, answers }), Some(replan)) = (wanted, &self.replan) else {
+        let (Some(Wanted { cut: to, reason, answers }), Some(replan)) = (wanted, &mut self.replan) else {
             return Ok(());
         };
         let from = replan.now().clone();
         if to == from {
+            if answers.is_none() {
+                replan.watch.refused();
+            }
             self.note_of_cut("not changed: the run has this cut already", answers);
             return Ok(());
         }
@@ -90,7 +94,8 @@ impl<S: Stage> Session<'_, S> {
         {
             replan.goes_on_as_launched();
             let Cut { schedule, layers, .. } = replan.now();
-            let event = format!("cut as at launch again, {why}: {schedule}, {layers:?} layers");
+            let event =
+                format!("cut as at launch again, {why}: schedule {schedule}, stages of {layers:?} layers");
             self.note_of_cut(&event, None);
         }
     }
@@ -104,7 +109,6 @@ impl<S: Stage> Session<'_, S> {
         if self.replan.as_ref().is_some_and(|replan| *replan.now() != launched) {
             self.wait()?;
             self.pipeline.recut_to(&launched)?;
-            self.pipeline.keep_again();
             self.forget_cut(why);
         }
         Ok(())
@@ -117,9 +121,6 @@ impl<S: Stage> Session<'_, S> {
                 Reason::ItWasFaster { .. } | Reason::Asked => None,
             };
             replan.goes_on(&cut.to, replicas, cut.seconds, was);
-            if cut.to == *replan.launched() {
-                self.pipeline.keep_again();
-            }
         }
         // They are about the cut before.
         self.forecast = None;
@@ -130,9 +131,20 @@ impl<S: Stage> Session<'_, S> {
         self.note_of_cut(&cut.to_string(), answers);
     }
 
+    /// Adds the beginning to the history, with the cut if it may change.
+    pub(in crate::run) fn note_with_cut(&mut self, event: &str) {
+        let entry = HistoryEntry { cut: self.cut_now(), ..HistoryEntry::now(self.done(), event) };
+        self.write(Task::History, |writer| writer.note_entry(&entry));
+    }
+
     fn note_of_cut(&mut self, event: &str, answers: Option<u64>) {
-        let step = self.done();
-        self.write(Task::History, |writer| writer.note_of_cut(step, event, answers));
+        let (cut, of_cut) = (self.cut_now(), true);
+        let entry = HistoryEntry { of_cut, cut, answers, ..HistoryEntry::now(self.done(), event) };
+        self.write(Task::History, |writer| writer.note_entry(&entry));
+    }
+
+    fn cut_now(&self) -> Option<Cut> {
+        self.replan.as_ref().map(|replan| replan.now().clone())
     }
 
     /// The cut that somebody asks for, in the process that leads.
@@ -169,12 +181,14 @@ impl<S: Stage> Session<'_, S> {
         }
         let replan = self.replan.as_mut()?;
         match better {
-            Ok(better) => better.map(|Better { scheduling, counts, why, slowness, was, will_be, .. }| {
+            Ok(better) => better.map(|better| {
+                let cut = replan.cut_of(&better);
+                let Better { why, slowness, was, will_be, .. } = better;
                 let reason = match why {
                     Why::Faster => Reason::Faster { slowness, was, will_be },
                     Why::ItWasFaster => Reason::ItWasFaster { was, before: will_be },
                 };
-                Wanted { cut: replan.cut_of(&scheduling, counts), reason, answers: None }
+                Wanted { cut, reason, answers: None }
             }),
             Err(error) => {
                 replan.watch.refused();

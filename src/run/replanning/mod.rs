@@ -6,7 +6,7 @@ mod cutting;
 use pipewright_stages::Recompute;
 
 use crate::pipeline::Cut;
-use crate::plan::{Replicas, Scheduling, Watch};
+use crate::plan::{Better, Replicas, Scheduling, Watch, Why};
 
 /// Lets a run change its cut between two steps: see [`Run::replan`](crate::run::Run::replan).
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Replan {
     /// The cut at launch, and its scheduling.
     launched: (Cut, Scheduling),
     now: Cut,
+    /// The cut before the newest change.
+    before: Option<Cut>,
     /// What was told last of a question that cannot be read.
     pub(super) told: String,
 }
@@ -32,7 +34,16 @@ impl Replan {
         let scheduling = watch.scheduling().clone();
         let (layers, schedule) = (watch.counts().to_vec(), scheduling.schedule.clone());
         let now = Cut { layers, schedule, recompute: None };
-        Self { watch, is_automatic: false, launched: (now.clone(), scheduling), now, told: String::new() }
+        let launched = (now.clone(), scheduling);
+        Self { watch, is_automatic: false, launched, now, before: None, told: String::new() }
+    }
+
+    /// The same, where all stages recompute this at launch.
+    #[must_use]
+    pub fn recomputing(mut self, recompute: Recompute) -> Self {
+        self.launched.0.recompute = Some(recompute);
+        self.now.recompute = Some(recompute);
+        self
     }
 
     /// The cut now.
@@ -45,18 +56,23 @@ impl Replan {
         &self.launched.0
     }
 
-    /// The cut of a scheduling, and of stages with these numbers of layers.
-    pub(super) fn cut_of(&self, scheduling: &Scheduling, layers: Vec<usize>) -> Cut {
+    /// The cut that is proposed.
+    pub(super) fn cut_of(&self, better: &Better) -> Cut {
+        let Better { scheduling, counts, why, .. } = better;
+        if let (Why::ItWasFaster, Some(before)) = (why, &self.before) {
+            return before.clone();
+        }
+        let (launched, by) = &self.launched;
         let recompute = if scheduling.recomputed == self.watch.scheduling().recomputed {
             self.now.recompute
-        } else if scheduling.recomputed == self.launched.1.recomputed {
-            None
+        } else if scheduling.recomputed == by.recomputed {
+            launched.recompute
         } else if scheduling.recomputed {
             Some(Recompute::Full)
         } else {
             Some(Recompute::default())
         };
-        Cut { layers, schedule: scheduling.schedule.clone(), recompute }
+        Cut { layers: counts.clone(), schedule: scheduling.schedule.clone(), recompute }
     }
 
     /// The scheduling of a cut with these schedules.
@@ -76,7 +92,7 @@ impl Replan {
             Some(was) => self.watch.try_out(next, was, seconds),
             None => self.watch.set(next, seconds),
         }
-        self.now = cut.clone();
+        self.before = Some(std::mem::replace(&mut self.now, cut.clone()));
     }
 
     /// The run goes on with the cut at launch.

@@ -11,7 +11,9 @@ use crate::compose::model::{estimated_counts, listed_counts, model};
 use crate::compose::offload::offload;
 use crate::compose::on_gpu::modelled_with;
 use crate::compose::planned::PipelinePlan;
-use crate::compose::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares};
+use crate::compose::schedule::{
+    FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares, unfitted,
+};
 use crate::config::{Config, Memory, Partition};
 use crate::error::ValueProblem;
 use crate::error::{Error, Result};
@@ -88,7 +90,7 @@ fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
     let Documents { mixed, warning } = Documents::of(config);
     let modelled = modelled_with(config, gpu, mixed.as_ref())?;
-    let costs = costs::costs_of(config, &modelled)?;
+    let costs = costs::costs_by_any(config, &modelled)?;
     let file = InFile { costs, cluster: modelled.cluster(1), tokens: modelled.tokens, warning };
     Ok(warned(config, by_costs(config, file)?))
 }
@@ -117,9 +119,10 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
                 }
             }),
             counts: candidate.counts,
+            costs: Some(model.clone().under(&unfitted(config)?.in_turn())),
+            costs_by_any: Some(model),
             replicas: candidate.replicas,
             why: candidate.why,
-            costs: Some(model),
             cluster: Some(cluster),
             tokens,
             warnings: warning.into_iter().collect(),

@@ -3,16 +3,20 @@
 use std::ops::RangeInclusive;
 
 use pipewright::Cut;
-use pipewright::plan::{LayerCost, LinkCost, ModelCosts, Replicas, Scheduling, StageCost, Watch};
+use pipewright::plan::{
+    AUTO, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, Scheduling, StageCost, Watch,
+};
+
 use pipewright::run::Replan;
-use pipewright::schedule::Schedule;
+use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
-use crate::compose::costs::{in_file_under_any, recomputed};
+use super::ranks_of;
+use crate::compose::costs::{recomputed, recomputed_in_measuring};
 use crate::compose::model::{estimated_counts, model, sizes};
 use crate::compose::planned::PipelinePlan;
-use crate::compose::schedule::{groups, named, ranks_and_chunks};
+use crate::compose::schedule::{FILE, groups, named};
 use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy, ReplanBy};
 use crate::error::{Error, Result, ValueProblem};
 
@@ -34,25 +38,32 @@ const MOST_CELLS: u32 = 5000;
 /// take, and estimates how long they are beside each other.
 ///
 /// # Errors
-/// When the sizes of the model are impossible, or the file of costs cannot be read any more.
+/// When the sizes of the model are impossible.
 pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
-    let measured = in_file_under_any(config, plan.replicas.ranks())?;
-    let is_measured = measured.is_some();
-    let costs = measured.map_or_else(|| estimated(config), Ok)?;
+    let is_measured = plan.costs_by_any.is_some();
+    let costs = plan.costs_by_any.clone().map_or_else(|| estimated(config), Ok)?;
     let numbers: u64 = sizes(config)?.units.iter().map(|unit| unit.weights).sum();
     let memory = config.pipeline.memory.map(Memory::bytes);
+    let recompute = recomputed(config).ok();
     let own = Scheduling {
         schedule: config.pipeline.schedule.clone(),
-        recomputed: recomputed(config).is_ok_and(|how| how == Recompute::Full),
+        recomputed: recompute == Some(Recompute::Full),
         replicas: plan.replicas.clone(),
     };
     let (known, cost) = ((costs, is_measured), MOVES * numbers as f64);
-    let watch = Watch::new(known, own.clone(), plan.counts.clone(), memory, cost);
-    Ok(match config.pipeline.replan {
+    let mut watch = Watch::new(known, own.clone(), plan.counts.clone(), memory, cost);
+    if !config.pipeline.barrier {
+        watch = watch.without_barrier();
+    }
+    let replan = match config.pipeline.replan {
         ReplanBy::Off => Replan::when_asked(watch),
         // Estimates know neither how long transfers take nor how long half a backward takes.
         ReplanBy::Auto if !is_measured => Replan::by_itself(watch),
         ReplanBy::Auto => Replan::by_itself(watch.or(others(config, own)?)),
+    };
+    Ok(match recompute {
+        Some(recompute) => replan.recomputing(recompute),
+        None => replan,
     })
 }
 
@@ -87,10 +98,11 @@ fn others(config: &Config, own: Scheduling) -> Result<Vec<Scheduling>> {
     for name in Schedule::names() {
         let possible = Schedule::chunks(name)?;
         for chunks in (1..=CHUNKS).filter(|chunks| possible.contains(chunks)).filter(is_tried) {
+            // The own one may have been made for its costs, and is named no better by that.
+            let is_own = name == own.schedule && ranks * chunks == own.replicas.largest().stages();
             // A schedule may need other numbers of micro-batches or of ranks.
-            if let Ok((_, replicas)) = by_schedule(config, name, [ranks, chunks])
+            if let (false, Ok((_, replicas))) = (is_own, by_schedule(config, name, [ranks, chunks]))
                 && replicas.largest().placement().directions() == 1
-                && replicas != own.replicas
             {
                 all.push(Scheduling { schedule: name.to_owned(), replicas, ..own.clone() });
             }
@@ -105,33 +117,39 @@ fn others(config: &Config, own: Scheduling) -> Result<Vec<Scheduling>> {
 
 /// The config with this schedule, and with as many stages as it has then, and the replicas with their
 /// schedules.
-fn by_schedule(config: &Config, name: &str, [ranks, chunks]: [u32; 2]) -> Result<(Config, Replicas)> {
-    let mut config = config.clone();
-    let pipeline = &mut config.pipeline;
-    (pipeline.schedule, pipeline.chunks) = (name.to_owned(), Some(chunks));
-    (pipeline.stages, pipeline.partition) = ((ranks * chunks) as usize, Partition::Named(Balanced::Balanced));
+fn by_schedule(config: &Config, name: &str, sizes: [u32; 2]) -> Result<(Config, Replicas)> {
+    let config = with_schedule(config, name, sizes);
     let make = |micro_batches| named(&config, name, micro_batches);
     let replicas = Replicas::new(groups(&config), config.pipeline.replicas, make)?;
     Ok((config, replicas))
 }
 
-/// How many layers each stage gets by a schedule, by estimates. `None`: there are as many stages as by the
-/// config's own.
+/// The config with this schedule, and with this many stages on each rank.
+fn with_schedule(config: &Config, name: &str, [ranks, chunks]: [u32; 2]) -> Config {
+    let mut config = config.clone();
+    let pipeline = &mut config.pipeline;
+    (pipeline.schedule, pipeline.chunks) = (name.to_owned(), Some(chunks));
+    (pipeline.stages, pipeline.partition) = ((ranks * chunks) as usize, Partition::Named(Balanced::Balanced));
+    config
+}
+
+/// How many layers each stage gets by a schedule, by estimates, if a run with this many stages goes on by it.
+/// `None`: as many stages are possible.
 ///
 /// # Errors
 /// When there is no such schedule, or more stages than layers.
-pub fn counts_by(config: &Config, schedule: &str) -> Result<Option<Vec<usize>>> {
+pub fn counts_by(config: &Config, schedule: &str, stages: usize) -> Result<Option<Vec<usize>>> {
     if schedule == config.pipeline.schedule {
-        return Ok(None);
+        let counts = estimated_counts(config)?;
+        return Ok(Some(counts).filter(|counts| counts.len() != stages));
     }
     let possible = Schedule::chunks(schedule)
         .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))?;
-    let (ranks, chunks) = ranks_and_chunks(config)?;
-    if possible.contains(&chunks) {
+    let ranks = ranks_of(config)?;
+    if stages.is_multiple_of(ranks as usize) && possible.contains(&(stages as u32 / ranks)) {
         return Ok(None);
     }
-    let (config, _) = by_schedule(config, schedule, [ranks, *possible.start()])?;
-    estimated_counts(&config).map(Some)
+    estimated_counts(&with_schedule(config, schedule, [ranks, *possible.start()])).map(Some)
 }
 
 /// How many stages each rank has, if this many are cut for a schedule.
@@ -144,13 +162,26 @@ fn chunks_of(schedule: &str, ranks: u32, stages: usize) -> Result<u32> {
         Ok((least, u32::MAX)) => format!("{least} or more"),
         Ok((least, most)) if least == most => least.to_string(),
         Ok((least, most)) => format!("{least} to {most}"),
-        Err(_) => "as many as at launch".to_owned(),
+        Err(_) if schedule == AUTO || schedule.starts_with(FILE) => "as many as at launch".to_owned(),
+        Err(unknown) => return Err(unknown.into()),
     };
-    let stages = counted(stages as u64, "stage");
+    let (ranks, stages) = (counted(ranks.into(), "rank"), counted(stages as u64, "stage"));
     Err(Error::refused(format!(
-        "{ranks} ranks cannot share {stages} by schedule {schedule}, which has {each} on each rank: say how \
-         many layers each stage gets"
+        "{ranks} cannot share {stages} by schedule {schedule}, which has {each} on each rank: give the layers of \
+         as many stages"
     )))
+}
+
+/// Refuses what holds more than `pipeline.memory` allows, if it is known what it holds.
+fn check_limit(config: &Config, plan: &PipelinePlan) -> Result<()> {
+    let (Some(limit), Some(costs)) = (config.pipeline.memory, &plan.costs) else {
+        return Ok(());
+    };
+    let costs = costs.stages(&plan.counts)?;
+    let held = Prediction::of_replicas(&plan.replicas, &costs, LinkKind::Buffered)?.peak_memory;
+    config.require(held <= limit.bytes() * (1.0 + 1e-9), "pipeline.memory", || {
+        format!("{limit} is less than a rank would hold for later backwards, {}", Memory::enough(held))
+    })
 }
 
 /// The config and the plan of a run that goes on with another cut than the plan with which it was launched.
@@ -168,9 +199,16 @@ pub fn changed(config: &Config, launched: &PipelinePlan, cut: &Cut) -> Result<(C
             by_schedule(config, &cut.schedule, [ranks, chunks])?
         }
     };
-    if let Some(recompute) = cut.recompute {
-        config.pipeline.recompute = RecomputeBy::All(recompute);
+    let mut costs = launched.costs.clone();
+    if let Some(how) = cut.recompute {
+        // What a recomputation takes is known from others only for all that is recomputed.
+        let measured = recomputed_in_measuring(&config).ok();
+        config.pipeline.recompute = RecomputeBy::All(how);
+        costs = costs.filter(|_| measured == recomputed_in_measuring(&config).ok());
+        costs = costs.map(|costs| costs.recomputed(how == Recompute::Full));
     }
-    let plan = PipelinePlan { counts: cut.layers.clone(), replicas, prediction: None, ..launched.clone() };
+    let counts = cut.layers.clone();
+    let plan = PipelinePlan { counts, replicas, costs, prediction: None, ..launched.clone() };
+    check_limit(&config, &plan)?;
     Ok((config, plan))
 }

@@ -54,12 +54,33 @@ fn come_once(
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: &mut Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
+    // Where the run may go on without it, it ends as one that is lost: nobody else ends.
+    let may_miss = membership.fewest < membership.processes && zero != First::Comes;
+    let ends_alone = || may_miss && interrupt.is_by_sigterm();
     let reached = reach_first(membership, (&gate, Some(interrupt), zero), Purpose::Join, *deadline);
     let first = Arc::new(reached.inspect_err(|error| {
-        if error.is_end_of_wait() && zero != First::Listens {
+        if error.is_end_of_wait() && zero != First::Listens && !ends_alone() {
             leave(membership, &gate);
         }
     })?);
+    come_to(membership, (gate, interrupt, &first), hello, deadline).inspect_err(|error| {
+        if error.is_end_of_wait() {
+            if !ends_alone() {
+                // Process 0 tells all others, which need not wait any more. If it has gone, nobody waits.
+                let _ = send(&first, &Message::Interrupted, Instant::now() + GRACE);
+            }
+            first.close();
+        }
+    })
+}
+
+/// The same, once process 0 is reached.
+fn come_to(
+    membership: &Membership,
+    (gate, interrupt, first): (Gate, &Interrupt, &Arc<Channel>),
+    hello: impl Fn(SocketAddr) -> Hello,
+    deadline: &mut Instant,
+) -> Result<(Known, Vec<Option<Pair>>)> {
     let cannot = |source: io::Error| FabricError::cannot_listen("a free port", source);
     // This process reaches process 0 from this address. So the others, which reach process 0 too, can use it.
     let own = first.here().map_err(cannot)?.ip();
@@ -72,25 +93,25 @@ fn come_once(
     let key = gate.key.clone();
     let mut acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
     acceptor.wake(interrupt.clone());
-    let known = introduce(membership, (&first, &acceptor), hello, *deadline)?;
+    let known = introduce(membership, (first, &acceptor), hello, *deadline)?;
     acceptor.open(key.of_run(&known.run));
     // All may have waited for some that do not come.
     *deadline = (*deadline).max(Instant::now() + LATE);
     let deadline = *deadline;
-    acceptor.hear(0, &first, deadline + GRACE).map_err(cannot)?;
+    acceptor.hear(0, first, deadline + GRACE).map_err(cannot)?;
     let at = first.there().map_err(cannot)?;
     let mut table = Table::new(membership.process, known.numbers.clone(), at);
-    let connected = connect(membership, (&first, &mut acceptor, interrupt), &mut table, &known, deadline);
+    let connected = connect(membership, (&mut acceptor, interrupt), &mut table, &known, deadline);
     if let Err(error) = &connected
         && !error.is_end_of_wait()
     {
         // If process 0 has gone, it has told the others why.
-        let _ = send(&first, &Message::Failed(error.to_string()), deadline + GRACE);
+        let _ = send(first, &Message::Failed(error.to_string()), deadline + GRACE);
     }
     connected?;
-    let told = send(&first, &Message::Connected, deadline + GRACE);
+    let told = send(first, &Message::Connected, deadline + GRACE);
     told.map_err(|error| unheard(membership, error))?;
-    wait_until_ready(membership, (&first, &mut acceptor), deadline + GRACE)?;
+    wait_until_ready(membership, &mut acceptor, deadline + GRACE)?;
     Ok((known, table.lines()))
 }
 
@@ -127,7 +148,7 @@ fn introduce(
         said => said,
     };
     match said {
-        Ok(Message::Interrupted) => Err(interrupted(membership, first)),
+        Ok(Message::Interrupted) => Err(interrupted(membership)),
         Ok(Message::Welcome { addresses, numbers, run, first })
             if addresses.len() == numbers.len() && numbers.contains(&membership.process) =>
         {
@@ -142,16 +163,12 @@ fn introduce(
 /// Connects to the processes with lower numbers, and waits for those with higher ones.
 fn connect(
     membership: &Membership,
-    (first, acceptor, interrupt): (&Channel, &mut Acceptor, &Interrupt),
+    (acceptor, interrupt): (&mut Acceptor, &Interrupt),
     table: &mut Table,
     known: &Known,
     deadline: Instant,
 ) -> Result<()> {
-    let reached = table.reach_lower(known, (acceptor.gate(), interrupt), deadline);
-    reached.map_err(|error| match error.is_end_of_wait() {
-        true => interrupted(membership, first),
-        false => error,
-    })?;
+    table.reach_lower(known, (acceptor.gate(), interrupt), deadline)?;
     loop {
         let processes = table.missing();
         if processes.is_empty() {
@@ -161,7 +178,7 @@ fn connect(
             Some(Event::Came(arrival)) => table.take(arrival),
             Some(Event::Unproven(_)) => {}
             Some(Event::Said(_, said)) => ready(said)?,
-            Some(Event::Interrupted) => return Err(interrupted(membership, first)),
+            Some(Event::Interrupted) => return Err(interrupted(membership)),
             None => {
                 return Err(FabricError::not_connected(&processes).into());
             }
@@ -170,15 +187,11 @@ fn connect(
 }
 
 /// Waits until process 0 says that all are connected.
-fn wait_until_ready(
-    membership: &Membership,
-    (first, acceptor): (&Channel, &mut Acceptor),
-    deadline: Instant,
-) -> Result<()> {
+fn wait_until_ready(membership: &Membership, acceptor: &mut Acceptor, deadline: Instant) -> Result<()> {
     loop {
         match acceptor.next(deadline) {
             Some(Event::Said(_, said)) => return ready(said),
-            Some(Event::Interrupted) => return Err(interrupted(membership, first)),
+            Some(Event::Interrupted) => return Err(interrupted(membership)),
             // All have connected already.
             Some(Event::Came(_) | Event::Unproven(_)) => {}
             None => return Err(FabricError::vanished(0).into()),
@@ -195,13 +208,9 @@ fn ready(said: io::Result<Message>) -> Result<()> {
     }
 }
 
-/// This process was asked to end. Process 0 tells all others, which need not wait any more.
-fn interrupted(membership: &Membership, first: &Channel) -> Error {
-    // If it has gone, nobody waits.
-    let _ = send(first, &Message::Interrupted, Instant::now() + GRACE);
-    first.close();
-    let process = membership.process;
-    RestartError::WaitEnded { process }.into()
+/// This process was asked to end.
+fn interrupted(membership: &Membership) -> Error {
+    RestartError::WaitEnded { process: membership.process }.into()
 }
 
 fn foreign(address: &str) -> FabricError {
