@@ -2,11 +2,15 @@
 """A rank whose core has a busy neighbour: what a new cut while the run goes on brings.
 
     cargo build --release && python3 benches/replanning.py
+    cargo build --release && python3 benches/replanning.py --schedule gpipe
 
 A GPT in two ranks, each pinned to a core of its own. From the 30th step on, other programs are busy on the core of
 rank 1. One run keeps its cut, one has pipeline.replan = "auto". Then each possible cut is tried under the same load:
 the best of them is what could be reached. Prints the cut and the median step of each, and how far "auto" is from the
 best. Weights are compared.
+
+With --schedule there is no neighbour. A run begins by this schedule and knows the costs of its layers: "auto" may go on
+by another one. It is compared with runs by each schedule.
 """
 import argparse
 import contextlib
@@ -81,14 +85,42 @@ def partition(first):
     return f"pipeline.partition={json.dumps([units[:first], units[first:]])}"
 
 
+SCHEDULES = {
+    "gpipe": 2, "1f1b": 2, "zb-h1": 2, "zb-2p": 2, "interleaved-1f1b": 4, "looped-bfs": 4, "interleaved-zb": 4,
+    "zb-v": 4, "v-half": 4, "dualpipe-v": 4,
+}
+
+
+def schedules(place, first, steps):
+    """Prints the step of a run that may change its schedule, and the step by each schedule."""
+    subprocess.run([BINARY, "profile", "my.toml"], cwd=place, check=True, capture_output=True)
+    costs = f"pipeline.costs={place}/costs.json"
+    by = lambda name: [f"pipeline.schedule={name}", f"pipeline.stages={SCHEDULES[name]}", costs]
+    kept, kept_hash, _ = run(place, "kept", steps, 0, *by(first))
+    auto, auto_hash, changes = run(place, "auto", steps, 0, *by(first), "pipeline.replan=auto")
+    tried = {name: run(place, f"by-{name}", 50, 0, *by(name))[0] for name in SCHEDULES}
+    again = run(place, "again", steps, 0, *by(first))[0]
+    best = min(tried, key=tried.get)
+    print(f"by {first} all the time       {1e3 * kept:8.1f} ms, and after the others {1e3 * again:8.1f} ms")
+    print(f"replan = auto, from {first:6} {1e3 * auto:8.1f} ms")
+    for name, median in tried.items():
+        print(f"  {name:22} {1e3 * median:8.1f} ms{'  (best)' * (name == best)}")
+    print(f"auto takes {auto / tried[best]:.2f} times the best; weights are "
+          f"{'the same' if kept_hash == auto_hash else 'DIFFERENT'}")
+    print("\n".join(changes))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--neighbours", type=int, default=1, help="busy programs on the core of rank 1")
+    parser.add_argument("--schedule", choices=SCHEDULES, help="compare schedules, from this one on")
     parser.add_argument("--steps", type=int, default=160, help="steps of the runs that are compared")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         place = pathlib.Path(scratch)
         (place / "my.toml").write_text(CONFIG)
+        if args.schedule:
+            return schedules(place, args.schedule, args.steps)
         free, _, _ = run(place, "free", 60, 0)
         kept, kept_hash, _ = run(place, "kept", args.steps, args.neighbours, from_step=30)
         auto, auto_hash, cuts = run(
