@@ -242,8 +242,13 @@ fn a_cut_that_is_too_large_fits_with_offload() {
     };
     let fit = |memory, most: Option<f64>| {
         let offload = most.map(|most| Offload { ranks: vec![true; 4], most });
-        let fitting =
-            Fitting { model: &model, counts: None, memory: Some(memory), offload: offload.as_ref() };
+        let fitting = Fitting {
+            model: &model,
+            counts: None,
+            memory: Some(memory),
+            offload: offload.as_ref(),
+            barrier: true,
+        };
         match fitting.setting(&setting).expect("it can be planned") {
             Fit::Within(candidate) => Some(candidate),
             Fit::Above(_) => None,

@@ -1,7 +1,8 @@
 //! Watching the steps of a training whose ranks become slow and fast again.
 
 use pipewright::plan::{
-    Better, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, Scheduling, StageCost, Watch, Why,
+    Better, Fit, Fitting, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, Scheduling, Setting,
+    StageCost, Watch, Why,
 };
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::rng;
@@ -338,5 +339,38 @@ proptest! {
             prop_assert!(now <= 1.1 * least, "{now} instead of {least}");
         }
         prop_assert!(life.changes <= 8, "{} changes", life.changes);
+    }
+}
+
+/// What is chosen for steps without a barrier is, without one, at least as fast as what is chosen for steps
+/// with a barrier, and as any schedule that has a name.
+#[test]
+fn a_setting_is_chosen_by_the_times_that_steps_have() {
+    for (ranks, micro_batches) in [(2, 4), (3, 6), (4, 8)] {
+        let model = model(&[1.0; 16]);
+        let setting = |schedule: &str, chunks| Setting {
+            schedule: schedule.to_owned(),
+            ranks,
+            chunks,
+            micro_batches,
+            replicas: 1,
+            gradient_groups: 1,
+        };
+        let step = |setting: &Setting, barrier| {
+            let fitting = Fitting { model: &model, counts: None, memory: None, offload: None, barrier };
+            let Fit::Within(found) = fitting.setting(setting).expect("it can be made") else {
+                unreachable!("there is no limit");
+            };
+            let (replicas, links) = (&found.replicas, LinkKind::Buffered);
+            let without = Prediction::of_steps(replicas, &found.costs, links, false).expect("it ends").step;
+            assert!(barrier || (found.prediction.step - without).abs() < 1e-9 * without);
+            without
+        };
+        let chosen = step(&setting("auto", 1), false);
+        assert!(chosen <= step(&setting("auto", 1), true) * (1.0 + 1e-9));
+        for name in ["gpipe", "1f1b", "zb-h1", "zb-2p"] {
+            let named = step(&setting(name, 1), false);
+            assert!(chosen <= named * 1.001, "{chosen} by auto, and {named} by {name}, {ranks} ranks");
+        }
     }
 }

@@ -30,6 +30,12 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
     };
     let said = plan("memory=1GiB").done().stderr();
     has(&said, &["chose ", "the smallest makespan"]);
+    let sets = ["schedule=auto", "stages=2", "barrier=false"].map(|set| format!("pipeline.{set}"));
+    for costs in [&[][..], &["pipeline.costs=costs.json".to_owned()]] {
+        let sets = [&sets, costs].concat();
+        let said = place.run_with(&["plan", "my.toml"], &sets).done().stderr();
+        has(&said, &["chose ", "the smallest span"]);
+    }
     let refused = |run: Run, told: &[&str]| {
         let said = run.refused();
         assert!(told.iter().all(|part| said.contains(part)), "{said}");

@@ -15,6 +15,16 @@ impl Throttled {
         self.running[process as usize].as_ref().expect("it runs").signal("-TERM");
     }
 
+    /// Asks a process to end, and waits until it has left and the others go on. Returns what process 0 has
+    /// said.
+    #[track_caller]
+    fn leaves(&mut self, process: u32) -> String {
+        self.ask(process);
+        let said = self.await_return();
+        self.has_left(process);
+        said
+    }
+
     /// The process has left. Returns what it has said.
     #[track_caller]
     fn has_left(&mut self, process: u32) -> String {
@@ -49,9 +59,7 @@ fn processes_leave_one_after_the_other_until_one_is_left() {
     let mut run = leaving(4, &["pipeline.stages=4", MANY]);
     for (step, asked, left) in [(8, 2, 3), (16, 1, 2), (24, 3, 1)] {
         run.await_step(step);
-        run.ask(asked);
-        has(&run.await_return(), &[&format!("{left} of 4 processes are there after")]);
-        run.has_left(asked);
+        has(&run.leaves(asked), &[&format!("{left} of 4 processes are there after")]);
     }
     run.running.truncate(1);
     run.ends_as_if_nothing_had_happened();
@@ -73,9 +81,7 @@ fn neighbours_leave_at_the_same_time() {
 fn a_process_that_has_left_comes_back() {
     let mut run = leaving(3, &["pipeline.stages=3", LONGER]);
     run.await_step(8);
-    run.ask(1);
-    run.await_return();
-    run.has_left(1);
+    run.leaves(1);
     run.begin(1);
     run.await_noted("all processes are there after");
     run.ends_as_if_nothing_had_happened();
@@ -102,9 +108,7 @@ fn one_that_waits_at_the_door_and_is_asked_to_end_disturbs_nobody() {
     std::thread::sleep(Duration::from_millis(500));
     double.signal("-TERM");
     double.end().failed(130);
-    run.ask(2);
-    has(&run.await_return(), &["2 of 3 processes are there after"]);
-    run.has_left(2);
+    has(&run.leaves(2), &["2 of 3 processes are there after"]);
     run.running.truncate(2);
     run.ends_as_if_nothing_had_happened();
 }
@@ -115,9 +119,7 @@ fn a_double_does_not_take_the_place_of_a_process_that_is_there() {
     run.await_step(8);
     let double = Started::new(run.place.member(1, 3, &run.address, &run.args()));
     std::thread::sleep(Duration::from_millis(500));
-    run.ask(2);
-    has(&run.await_return(), &["2 of 3 processes are there after"]);
-    run.has_left(2);
+    has(&run.leaves(2), &["2 of 3 processes are there after"]);
     run.running.truncate(2);
     run.ends_as_if_nothing_had_happened();
     has(&double.end().failed(2), &["the run has ended before it took this process in"]);
@@ -128,9 +130,7 @@ fn a_spare_takes_the_place_of_a_process_that_has_left() {
     let mut run = leaving(3, &["pipeline.stages=3", LONGER]);
     let spare = run.spare();
     run.await_step(8);
-    run.ask(2);
-    run.await_return();
-    run.has_left(2);
+    run.leaves(2);
     run.await_noted("all processes are there after");
     run.running[2] = Some(spare);
     run.ends_as_if_nothing_had_happened();
@@ -150,7 +150,7 @@ fn a_process_leaves_after_the_model_was_cut_elsewhere() {
     run.ends_as_if_nothing_had_happened();
 }
 
-/// For the others it is another process that was lost. With four, what it had is in the memory of another one.
+/// For the others it is another process that was lost. With four, what it had is in another one's memory.
 #[test]
 fn one_that_is_asked_to_end_while_the_run_waits_ends_alone() {
     for (size, killed, asked, from) in
@@ -195,9 +195,7 @@ fn checkpoints_are_those_of_an_undisturbed_run() {
         ["pipeline.stages=3", "checkpoint.every=7", "checkpoint.keep=2", "train.validate_every=7", MANY];
     let mut run = leaving(3, &sets);
     run.await_step(8);
-    run.ask(1);
-    run.await_return();
-    run.has_left(1);
+    run.leaves(1);
     run.running.remove(1);
     let args = run.args.clone();
     let (place, ended) = run.end();

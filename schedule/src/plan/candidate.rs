@@ -49,10 +49,11 @@ pub enum Fit {
 }
 
 impl Candidate {
-    /// A single pipeline.
-    pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
-        let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered)?;
-        Ok(Self { counts, costs, replicas: Replicas::one(schedule), prediction, why: None })
+    /// A single pipeline. `barrier`: whether ranks meet at the end of a step.
+    pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule, barrier: bool) -> Result<Self> {
+        let replicas = Replicas::one(schedule);
+        let prediction = Prediction::of_steps(&replicas, &costs, LinkKind::Buffered, barrier)?;
+        Ok(Self { counts, costs, replicas, prediction, why: None })
     }
 
     /// The same for all replicas. This one has the schedule of the largest share. `make` gives the schedules

@@ -22,6 +22,8 @@ pub struct Fitting<'a> {
     pub memory: Option<f64>,
     /// How ranks offload activations, if they do.
     pub offload: Option<&'a Offload>,
+    /// Whether all ranks meet at the end of a step.
+    pub barrier: bool,
 }
 
 impl Setting {
@@ -30,8 +32,8 @@ impl Setting {
     /// # Errors
     /// As for [`Fitting::setting`].
     pub fn fit(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
-        let (counts, offload) = (None, None);
-        Fitting { model, counts, memory, offload }.setting(self)
+        let (counts, offload, barrier) = (None, None, true);
+        Fitting { model, counts, memory, offload, barrier }.setting(self)
     }
 }
 
@@ -105,7 +107,7 @@ impl Fitting<'_> {
         let at = |counts: Vec<usize>| {
             let costs = model.stages(&counts)?;
             let schedule = self.offloading(order(&costs)?, &costs)?;
-            Candidate::new(counts, costs, schedule)
+            Candidate::new(counts, costs, schedule, self.barrier)
         };
         let counts = match self.counts {
             Some(counts) => counts.to_vec(),
@@ -191,11 +193,11 @@ impl Fitting<'_> {
             costs: &costs,
             memory: self.memory,
             links: LinkKind::Buffered,
-            goal: Goal::Makespan,
+            goal: if self.barrier { Goal::Makespan } else { Goal::Span },
         })?;
         let why = Some(chosen.to_string());
         let schedule = self.offloading(chosen.schedule.in_turn(), &costs)?;
-        let candidate = Candidate::new(counts, costs, schedule)?;
+        let candidate = Candidate::new(counts, costs, schedule, self.barrier)?;
         let memory = self.memory.unwrap_or(f64::INFINITY);
         match candidate.within(memory) {
             Fit::Within(candidate) => Ok(Candidate { why, ..*candidate }),

@@ -50,6 +50,18 @@ impl Prediction {
         Ok(Self::from(&all, updates(replicas.largest(), costs)?))
     }
 
+    /// The same, where ranks meet at the end of a step if there is a `barrier`.
+    ///
+    /// # Errors
+    /// As for [`Prediction::of_replicas`] and [`Prediction::without_barrier`].
+    pub fn of_steps(replicas: &Replicas, costs: &Costs, links: LinkKind, barrier: bool) -> Result<Self> {
+        let prediction = Self::of_replicas(replicas, costs, links)?;
+        match barrier {
+            true => Ok(prediction),
+            false => prediction.without_barrier(replicas, costs, links),
+        }
+    }
+
     /// The same step where the ranks do not meet at its end: see [`period`]. Replicas meet anyway, so with
     /// several of them it is the same.
     ///

@@ -405,11 +405,7 @@ impl Watch {
     fn step(&self, model: &ModelCosts, scheduling: &Scheduling, counts: &[usize]) -> Result<Prediction> {
         let (replicas, links) = (&scheduling.replicas, LinkKind::Buffered);
         let costs = model.stages_on(counts, replicas.largest().placement())?;
-        let prediction = Prediction::of_replicas(replicas, &costs, links)?;
-        match self.barrier {
-            true => Ok(prediction),
-            false => prediction.without_barrier(replicas, &costs, links),
-        }
+        Prediction::of_steps(replicas, &costs, links, self.barrier)
     }
 }
 

@@ -54,6 +54,8 @@ fn steps(found: &Found) -> Result<Vec<f64>> {
     let plan = PipelinePlan::of(candidate.counts.clone(), candidate.replicas.clone());
     let mut pipeline =
         compose::launch_with_listener(config, &data, &plan, None, shows.listener(), |_, _| Ok(()))?;
+    // Where steps have no barrier, only steps that nothing separates show it.
+    pipeline.steps_until(1 + STEPS as u64);
     pipeline.step()?;
     let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));
     times.collect()

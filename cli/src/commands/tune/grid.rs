@@ -238,7 +238,8 @@ impl Grid {
         let offload = compose::offload(config, setting.ranks)?;
         let fit = |memory: Option<f64>| {
             let (model, counts, offload) = (costs, None, offload.as_ref());
-            let fitting = Fitting { model, counts, memory, offload };
+            let barrier = config.pipeline.barrier;
+            let fitting = Fitting { model, counts, memory, offload, barrier };
             fitting.setting(&setting)
         };
         let (mut fitted, mut memory) = self.check(config, &setting, costs, fit(limit.map(Memory::bytes))?)?;

@@ -8,7 +8,6 @@ mod search;
 mod shapes;
 mod tuned;
 mod variant;
-mod wires;
 
 use std::path::PathBuf;
 
@@ -18,6 +17,7 @@ use super::plan::links::Links;
 use crate::config::{Config, Memory, OptimizerKind};
 use crate::{Error, Result, compose};
 use dtypes::Dtype;
+use formats::Short;
 use grid::{Found, Grid};
 use pipewright::mesh::{MAX_RANKS, Map, Mesh};
 use pipewright::stages::Device;
@@ -149,7 +149,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::print(
         &(table(&grid)
             + &dtypes::compared(&grid)
-            + &wires::compared(&grid)
+            + &compared_formats(&grid)
             + &shards
             + "chosen: "
             + &best.in_words()),
@@ -284,6 +284,28 @@ fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
     Ok(Error::refused(format!("nothing fits{limit}: {advice}")))
 }
 
+/// The formats of what goes between hosts, in the settings that fit.
+fn formats_of(grid: &Grid) -> Vec<Short> {
+    formats::all(grid.found.iter().map(|found| &found.config))
+}
+
+/// Whether settings with several formats of what goes between hosts fit.
+fn has_several_formats(grid: &Grid) -> bool {
+    formats_of(grid).len() > 1
+}
+
+/// A line for each pair of formats with its fastest setting, if there are several.
+fn compared_formats(grid: &Grid) -> String {
+    let all = formats_of(grid);
+    let line = |short: &Short| {
+        let with = grid.found.iter().filter(|found| formats::of(&found.config) == *short);
+        let fastest = with.min_by(|a, b| a.seconds().total_cmp(&b.seconds())).expect("one has them");
+        let (wires, sums) = short;
+        format!("wires {wires}, sums {sums}: {:.4} s: {}\n", fastest.seconds(), fastest.in_words())
+    };
+    all.iter().filter(|_| all.len() > 1).map(line).collect()
+}
+
 /// In words: whether shards pay, if several numbers of them were compared. All times are predicted.
 fn shards(grid: &Grid) -> Result<String> {
     let mut numbers: Vec<u32> = grid.found.iter().map(Found::shards).collect();
@@ -314,7 +336,7 @@ fn table(grid: &Grid) -> String {
     let unit = grid.unit;
     let map = if grid.search.links.are_of_hosts() { "  map     " } else { "" };
     let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
-    let wires = if wires::are_several(grid) { "  wires  sums" } else { "" };
+    let wires = if has_several_formats(grid) { "  wires  sums" } else { "" };
     let shards = if grid.found.iter().any(|found| found.shards() > 1) { "  shards" } else { "" };
     let offloads = |found: &Found| found.config.pipeline.offload.is_some();
     let offload = if grid.found.iter().any(offloads) { "  offload" } else { "" };

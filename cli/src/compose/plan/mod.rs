@@ -104,6 +104,7 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
         counts: counts.as_deref(),
         memory: config.pipeline.memory.map(Memory::bytes),
         offload: offload.as_ref(),
+        barrier: config.pipeline.barrier,
     };
     let fit = match config.pipeline.schedule.strip_prefix(FILE) {
         Some(path) => fitting.schedule(&in_file(config, path)?, groups(config), config.pipeline.replicas),
@@ -111,13 +112,7 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
     };
     match fit.map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))? {
         Fit::Within(candidate) => Ok(PipelinePlan {
-            prediction: Some(match config.pipeline.barrier {
-                true => candidate.prediction,
-                false => {
-                    let (replicas, costs) = (&candidate.replicas, &candidate.costs);
-                    candidate.prediction.without_barrier(replicas, costs, LinkKind::Buffered)?
-                }
-            }),
+            prediction: Some(candidate.prediction),
             counts: candidate.counts,
             costs: Some(model.clone().under(&unfitted(config)?.in_turn())),
             costs_by_any: Some(model),
@@ -181,7 +176,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         costs: &equal_costs(config)?,
         memory: None,
         links: LinkKind::Buffered,
-        goal: Goal::Makespan,
+        goal: if config.pipeline.barrier { Goal::Makespan } else { Goal::Span },
     })
     .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))?;
     let why = chosen.to_string();
