@@ -9,7 +9,7 @@ use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
 use super::recovery::{RejoinState, Rejoined};
-use super::recut::sites_of;
+use super::recut::{Cut, sites_of};
 use super::report::StepReport;
 use super::spec::{Cutter, Fits, SharedBuilder, Spec};
 use crate::actor::{Asked, Ranks};
@@ -20,6 +20,7 @@ use crate::fabric::{Call, Crew};
 use crate::groups::GradientGroups;
 use crate::interrupt::Interrupt;
 use crate::mesh::RankName;
+use crate::plan::Replicas;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
 use crate::worker::{Forwards, ParameterInfo, Plan, Site, Staleness, Trained};
@@ -55,8 +56,10 @@ pub struct Pipeline<S: Stage> {
     pub(super) beside: AsyncCheckpoints,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
-    /// Where each parameter was at launch: where it will be in a pipeline that joins its run again.
+    /// Where each parameter was at launch.
     pub(super) sites_at_launch: Vec<Site>,
+    /// The cut with which it goes on since launch, and its schedules, if they are known.
+    pub(super) cut: Option<(Cut, Replicas)>,
     /// The clocks of processes are compared by their time since this instant.
     pub(super) origin: Instant,
     pub(super) next_step: u64,
@@ -95,6 +98,7 @@ impl<S: Stage> Pipeline<S> {
             beside: AsyncCheckpoints::default(),
             config: spec.config.clone(),
             sites_at_launch: sites_of(&parameters),
+            cut: None,
             parameters,
             origin: Instant::now(),
             next_step: 0,

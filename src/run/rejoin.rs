@@ -85,7 +85,7 @@ impl<S: Stage> Session<'_, S> {
         if !self.pipeline.has_newcomers(heeds)? {
             return Ok(false);
         }
-        self.settle_before_regrouping("since a process waits to take part")?;
+        self.settle_before_regrouping()?;
         self.note("a process waits to take part");
         self.regroup(None).map(|()| true)
     }
@@ -112,7 +112,7 @@ impl<S: Stage> Session<'_, S> {
 
     /// A process leaves, which may be this one. Returns how the run has ended, if it is this one.
     pub(super) fn go_on_without(&mut self, process: u32) -> Result<Option<Ended>> {
-        self.settle_before_regrouping("since a process leaves")?;
+        self.settle_before_regrouping()?;
         let step = self.done();
         self.listeners.tell(&Event::Leaves { step, process });
         self.note(&leaves(step, process));
@@ -123,12 +123,11 @@ impl<S: Stage> Session<'_, S> {
         self.regroup(Some(process)).map(|()| None)
     }
 
-    /// The checkpoint that is on its way is whole, and the cut is the one with which processes join. From now
-    /// on, until all have joined again, a request to end waits.
-    fn settle_before_regrouping(&mut self, why: &str) -> Result<()> {
+    /// The checkpoint that is on its way is whole. From now on, until all have joined again, a request to end
+    /// waits.
+    fn settle_before_regrouping(&mut self) -> Result<()> {
         self.pipeline.heed(self.interrupt.patient(self.pipeline.waits()));
-        self.wait()?;
-        self.return_to_launched_cut(why)
+        self.wait()
     }
 
     /// Between two steps: all join again, without the process that has `left`, and with those that wait.
@@ -261,7 +260,7 @@ impl<S: Stage> Session<'_, S> {
         }
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
-        self.forget_cut("after a process was lost");
+        self.follow_cut("after a process was lost");
         self.forecast.take_if(|forecast| forecast.predicted().is_none());
         Ok(from)
     }

@@ -147,6 +147,8 @@ fn a_process_leaves_after_the_model_was_cut_elsewhere() {
     run.await_noted("1 of 2 processes are there after");
     run.has_left(1);
     run.running.truncate(1);
+    let history = fs::read_to_string(dir.history()).unwrap();
+    assert!(!history.contains("cut as at launch again"), "{history}");
     run.ends_as_if_nothing_had_happened();
 }
 

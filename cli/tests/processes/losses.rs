@@ -1,7 +1,7 @@
 //! Processes that are lost and replaced while the others go on: the weights are the same as in an undisturbed
 //! run.
 
-use super::throttled::{MANY, Throttled};
+use super::throttled::{LONGER, MANY, Throttled};
 use super::*;
 
 #[test]
@@ -334,16 +334,45 @@ fn an_interrupt_ends_the_wait_for_a_process_that_is_stopped() {
     has(&last.end().failed(1), &["process 2 was asked to end while the run waited"]);
 }
 
-/// After it, the snapshots of the cut at launch are no longer those of the run.
+/// The one that takes the place gets the layers that the lost one had, and not those of its config.
 #[test]
-fn a_process_is_lost_before_and_after_the_model_is_cut_elsewhere() {
+fn a_process_is_lost_after_the_model_is_cut_elsewhere() {
     for sets in [
         &["pipeline.stages=2", "checkpoint.every=2"][..],
         &["pipeline.stages=2", "checkpoint.every=0"],
         &["pipeline.stages=2", "pipeline.replicas=2", "optimizer.sharded=true", "checkpoint.every=2"],
     ] {
         let size = if sets.len() > 2 { 4 } else { 2 };
-        let mut run = Throttled::start(size, &[sets, &[MANY, "train.print_every=3"]].concat());
+        let mut run = Throttled::start(size, &[sets, &[LONGER]].concat());
+        run.await_step(4);
+        let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
+        for (layers, noted) in
+            [([1, 7], "have 1, 7 layers instead of "), ([6, 2], "6, 2 layers instead of 1, 7")]
+        {
+            dir.ask_for_cut(pipewright::run::Change::layers(layers.to_vec())).unwrap();
+            run.await_noted(noted);
+            // Then all have a snapshot of the new stages.
+            let done =
+                fs::read_to_string(run.place.path("runs/small/metrics.jsonl")).unwrap().lines().count();
+            run.let_go();
+            run.await_step(done + 4);
+            run.kill(1);
+            run.begin(1);
+            run.await_return();
+        }
+        let history = fs::read_to_string(dir.history()).unwrap();
+        assert_eq!(history.matches("from what the processes kept in memory").count(), 2, "{history}");
+        assert!(!history.contains("cut as at launch again"), "{sets:?}: {history}");
+        run.ends_as_if_nothing_had_happened();
+    }
+}
+
+/// Then not all have snapshots of the new stages, or all have them: the run goes on from a checkpoint, from the
+/// start or from memory.
+#[test]
+fn a_process_is_lost_right_after_the_model_is_cut_elsewhere() {
+    for every in ["checkpoint.every=2", "checkpoint.every=0"] {
+        let mut run = Throttled::start(2, &["pipeline.stages=2", every, MANY, "train.print_every=3"]);
         run.await_step(4);
         let dir = pipewright::run::RunDir::at(run.place.path("runs/small"));
         dir.ask_for_cut(pipewright::run::Change::layers(vec![1, 7])).unwrap();
@@ -351,19 +380,14 @@ fn a_process_is_lost_before_and_after_the_model_is_cut_elsewhere() {
             || fs::read_to_string(dir.history()).unwrap_or_default().matches("cut anew after ").count();
         let since = Instant::now();
         while cuts() == 0 {
-            assert!(
-                since.elapsed() < PATIENCE,
-                "{sets:?}: it is not cut, {}",
-                fs::read_to_string(run.place.path("runs/small/history.jsonl")).unwrap()
-            );
+            let history = fs::read_to_string(dir.history()).unwrap();
+            assert!(since.elapsed() < PATIENCE, "{every}: it is not cut, {history}");
             std::thread::sleep(Duration::from_millis(2));
         }
         run.kill(1);
         run.begin(1);
         run.await_return();
-        dir.ask_for_cut(pipewright::run::Change::layers(vec![6, 2])).unwrap();
-        let said = run.ends_as_if_nothing_had_happened();
-        assert!(!said.contains("from what the processes kept in memory"), "{sets:?}: {said}");
+        run.ends_as_if_nothing_had_happened();
     }
 }
 

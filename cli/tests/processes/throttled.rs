@@ -146,13 +146,18 @@ impl Throttled {
         self.running[0].as_mut().expect("it runs").await_said(words)
     }
 
+    /// Lets process 0 do some steps.
+    pub(super) fn let_go(&mut self) {
+        if let Screen::Full(reader) = &mut self.screen {
+            reader.read_exact(&mut [0; PAGE]).unwrap();
+        }
+    }
+
     /// Waits until the run goes on after a loss. A process that is killed before that is one of two at once.
     /// Each such wait lets process 0 do more steps: [`MANY`] are enough for three.
     pub(super) fn await_return(&mut self) -> String {
         // It may wait for room for a line, and know of no loss yet.
-        if let Screen::Full(reader) = &mut self.screen {
-            reader.read_exact(&mut [0; PAGE]).unwrap();
-        }
+        self.let_go();
         self.await_said("the run goes on with step")
     }
 
@@ -161,9 +166,7 @@ impl Throttled {
     pub(super) fn await_noted(&mut self, words: &str) {
         let history = self.place.path("runs/small/history.jsonl");
         while !fs::read_to_string(&history).is_ok_and(|text| text.contains(words)) {
-            if let Screen::Full(reader) = &mut self.screen {
-                reader.read_exact(&mut [0; PAGE]).unwrap();
-            }
+            self.let_go();
             std::thread::sleep(Duration::from_millis(500));
         }
     }

@@ -10,7 +10,9 @@ use crate::actor::Job;
 use crate::error::{RestartError, Result};
 use crate::fabric::{Item, Stamp};
 use crate::id::{Rank, WorldRank};
+use crate::pipeline::recut::{Cut, sites_of};
 use crate::pipeline::running::Pipeline;
+use crate::worker::{ParameterInfo, Site};
 
 /// What processes return to after one was lost.
 pub(super) enum TakenBack {
@@ -118,6 +120,13 @@ impl<S: Stage> Pipeline<S> {
                 false => TakenBack::NotBegun,
             });
         };
+        let mut of_era = all.iter().filter(|has| has.era == stamp.era);
+        if let Some(cut) = of_era.find_map(|has| has.cut.clone())
+            && !self.is_cut_to(&cut, snapshots)?
+        {
+            snapshots.forget();
+            return Ok(TakenBack::Nothing);
+        }
         snapshots.began = true;
         snapshots.forget_but(stamp);
         let (process, after) = (self.process(), self.after());
@@ -155,6 +164,19 @@ impl<S: Stage> Pipeline<S> {
         Ok(TakenBack::Step(stamp.step))
     }
 
+    /// Cuts the model as the snapshots need it. Returns whether that is possible.
+    fn is_cut_to(&mut self, cut: &Cut, snapshots: &Snapshots) -> Result<bool> {
+        match self.recut_to(cut) {
+            Ok(_) => {}
+            Err(error) if self.has_failed() => return Err(error),
+            Err(_) => return Ok(false),
+        }
+        snapshots.allow(self.most_kept());
+        // Nobody sends what another one does not allow yet.
+        let allowed = self.ranks.spread("returning to a snapshot", Ok(vec![()]));
+        self.note(allowed).map(|_| true)
+    }
+
     /// The newest step for which the snapshots of all ranks are there.
     fn newest_of_all(&self, all: &[Inventory]) -> Option<Stamp> {
         let is_there = |stamp: &Stamp| {
@@ -171,19 +193,24 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// The model is cut elsewhere than at launch: no snapshot is of the stages with which a pipeline joins
-    /// again.
-    pub(in crate::pipeline) fn pause_keeping(&mut self) {
-        self.forget_kept();
+    /// The model is cut elsewhere: its parameters were at these sites before. Snapshots are of the stages of one
+    /// cut. A pipeline that joins again is given that cut first, if it is known.
+    pub(in crate::pipeline) fn keep_anew(&mut self, before: &[Site]) {
+        let now = sites_of(&self.parameters);
+        if now != before {
+            self.forget_kept();
+        }
+        let cut = self.cut.as_ref().map(|(cut, _)| cut.clone());
+        let is_known = cut.is_some() || now == self.sites_at_launch;
         if let Some(again) = &mut self.again {
-            again.snapshots.paused = true;
+            (again.snapshots.paused, again.snapshots.cut) = (!is_known, cut);
         }
     }
 
-    /// The model is cut as at launch again.
-    pub(in crate::pipeline) fn keep_again(&mut self) {
-        if let Some(again) = &mut self.again {
-            again.snapshots.paused = false;
+    /// Lets other processes give snapshots of ranks with these parameters.
+    pub(in crate::pipeline) fn allow_snapshots(&self, parameters: &[ParameterInfo]) {
+        if let Some(again) = &self.again {
+            again.snapshots.allow(self.most_kept().max(self.most_of(parameters)));
         }
     }
 
@@ -194,10 +221,15 @@ impl<S: Stage> Pipeline<S> {
 
     /// The most bytes of a rank's snapshot.
     pub(super) fn most_kept(&self) -> u64 {
+        self.most_of(&self.parameters)
+    }
+
+    /// The same for ranks with these parameters.
+    fn most_of(&self, parameters: &[ParameterInfo]) -> u64 {
         // Each list of numbers has its length before it.
         let bytes = |bytes: usize| 8 + bytes.next_multiple_of(4) as u64;
         let mut ranks = BTreeMap::<Rank, u64>::new();
-        for info in &self.parameters {
+        for info in parameters {
             let states = optimizer::states(&*self.plan.optimizer, &info.name, &info.dims, &info.fused);
             let states = states.iter().map(|tensor| bytes(tensor.bytes()));
             // A frozen parameter may have a checksum instead.

@@ -81,6 +81,7 @@ impl<S: Stage> RejoinState<S> {
                 TakenBack::NotBegun => None,
             };
         }
+        self.snapshots.cut = pipeline.cut.as_ref().map(|(cut, _)| cut.clone());
         Ok(pipeline)
     }
 }
@@ -201,7 +202,9 @@ impl<S: Stage> Pipeline<S> {
         }
         let crew = self.crew.as_ref().filter(|crew| crew.process != leaver);
         let fits = match (&self.fits, crew) {
-            (Some(fits), Some(crew)) => fits(Some(&crew.without(leaver)), None),
+            (Some(fits), Some(crew)) => {
+                fits(Some(&crew.without(leaver)), self.cut.as_ref().map(|(cut, _)| cut))
+            }
             _ => Ok(()),
         };
         let refused = Vec::from_iter(fits.err().map(|error| error.to_string()));

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fabric::{Item, Kept, Label, Stamp};
+use crate::pipeline::recut::Cut;
 
 /// The snapshots that a process keeps.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(super) struct Snapshots {
     pub(super) began: bool,
     /// Whether none is made, because a pipeline that joins again would not have the layers of now.
     pub(super) paused: bool,
+    /// The cut of the stages of which they are. `None`: the one at launch.
+    pub(super) cut: Option<Cut>,
     /// The snapshots of its own ranks, the older one first.
     pub(super) own: Vec<Snapshot>,
     /// The snapshots of the ranks of the process before it.
@@ -36,6 +39,8 @@ pub(super) struct Snapshot {
 pub(super) struct Inventory {
     pub(super) era: u32,
     pub(super) began: bool,
+    /// The cut of the stages of which they are. `None`: the one at launch, or it has none.
+    pub(super) cut: Option<Cut>,
     /// The snapshots of ranks, of this process and of others.
     pub(super) ranks: BTreeSet<Label>,
 }
@@ -48,6 +53,7 @@ impl Snapshots {
             era: 0,
             began: false,
             paused: false,
+            cut: None,
             own: Vec::new(),
             kept: Arc::default(),
         }
@@ -91,7 +97,8 @@ impl Snapshots {
 
     pub(super) fn has(&self) -> Inventory {
         let own = self.own.iter().flat_map(|snapshot| &snapshot.ranks).map(|item| item.label);
-        Inventory { era: self.era, began: self.began, ranks: own.chain(self.kept.labels()).collect() }
+        let ranks = own.chain(self.kept.labels()).collect();
+        Inventory { era: self.era, began: self.began, cut: self.cut.clone(), ranks }
     }
 
     /// The snapshot of a rank.

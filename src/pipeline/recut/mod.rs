@@ -81,7 +81,7 @@ impl<S: Stage> Pipeline<S> {
     pub fn recut(&mut self, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
         let step = self.next_step;
         let call = self.begin(format_args!("new cut before step {step}"))?;
-        self.change(call, Arc::clone(&self.plan), stages)
+        self.change(call, Arc::clone(&self.plan), stages, None)
     }
 
     /// Trains on by other schedules, and with the model cut into their stages: as many ranks, replicas and
@@ -121,15 +121,31 @@ impl<S: Stage> Pipeline<S> {
     /// NCCL connects the ranks of one placement. [`LaunchError`](crate::error::LaunchError) also when they
     /// place stages in different ways, or go in two directions.
     pub fn reschedule(&mut self, replicas: &Replicas, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
+        self.reschedule_to(replicas, stages, None)
+    }
+
+    fn reschedule_to(
+        &mut self,
+        replicas: &Replicas,
+        stages: Vec<StageBuilder<S>>,
+        cut: Option<&Cut>,
+    ) -> Result<Recut> {
         let step = self.next_step;
         let call = self.begin(format_args!("new schedules before step {step}"))?;
         let plan = self.plan.rescheduled(replicas);
         let plan = self.all_do("checking the new schedules", plan)?;
-        self.change(call, plan, stages)
+        let cut = cut.map(|cut| (cut.clone(), replicas.clone()));
+        self.change(call, plan, stages, cut)
     }
 
-    /// Trains on by the schedules of this plan, with these stages.
-    fn change(&mut self, call: Call, plan: Arc<Plan>, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
+    /// Trains on by the schedules of this plan, with these stages. `cut`: which cut this is, if that is known.
+    fn change(
+        &mut self,
+        call: Call,
+        plan: Arc<Plan>,
+        stages: Vec<StageBuilder<S>>,
+        cut: Option<(Cut, Replicas)>,
+    ) -> Result<Recut> {
         let checked = self.check_change(&plan, stages.len());
         self.all_do("checking the new cut", checked)?;
         self.wait_until_saved()?;
@@ -149,14 +165,13 @@ impl<S: Stage> Pipeline<S> {
                 return Err(refused);
             }
         };
-        let moved = self.moved(&fitted.parameters);
+        let (moved, before) = (self.moved(&fitted.parameters), sites_of(&self.parameters));
         self.plan = plan;
+        // Before all take their weights together: then no process sends what another one does not allow yet.
+        self.allow_snapshots(&fitted.parameters);
         let given = self.take(own, fitted)?;
-        self.stages = stages;
-        match self.sites_at_launch == sites_of(&self.parameters) {
-            true => self.keep_again(),
-            false => self.pause_keeping(),
-        }
+        (self.stages, self.cut) = (stages, cut);
+        self.keep_anew(&before);
         let recut = Recut { seconds: begun.elapsed().as_secs_f64(), moved, given };
         metrics::recut(recut.seconds);
         Ok(recut)
@@ -184,7 +199,12 @@ impl<S: Stage> Pipeline<S> {
             }
         };
         let (replicas, stages) = self.all_do("cutting the model", made)?;
-        Ok((self.reschedule(&replicas, stages)?, replicas))
+        Ok((self.reschedule_to(&replicas, stages, Some(cut))?, replicas))
+    }
+
+    /// The cut with which it goes on since launch, and its schedules, if [`Pipeline::recut_to`] has made it.
+    pub(crate) fn cut_since_launch(&self) -> Option<&(Cut, Replicas)> {
+        self.cut.as_ref()
     }
 
     /// Refuses where layers may not go to other ranks.

@@ -87,31 +87,24 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// The model is cut as at launch again. `why`: what has happened.
-    pub(in crate::run) fn forget_cut(&mut self, why: &str) {
-        if let Some(replan) = &mut self.replan
-            && replan.now() != replan.launched()
-        {
+    /// The pipeline has joined its run again, with the cut before or with the one at launch. `why`: what has
+    /// happened.
+    pub(in crate::run) fn follow_cut(&mut self, why: &str) {
+        let Some(replan) = &mut self.replan else {
+            return;
+        };
+        if let Some((cut, replicas)) = self.pipeline.cut_since_launch() {
+            // This process may be a new one.
+            if replan.now() != cut {
+                replan.goes_on(cut, replicas.clone(), 0.0, None);
+            }
+        } else if replan.now() != replan.launched() {
             replan.goes_on_as_launched();
             let Cut { schedule, layers, .. } = replan.now();
             let event =
                 format!("cut as at launch again, {why}: schedule {schedule}, stages of {layers:?} layers");
             self.note_of_cut(&event, None);
         }
-    }
-
-    /// Cuts the model as at launch again: snapshots have to be of the stages with which processes join.
-    /// `why`: what has happened.
-    pub(in crate::run) fn return_to_launched_cut(&mut self, why: &str) -> Result<()> {
-        let Some(launched) = self.replan.as_ref().map(|replan| replan.launched().clone()) else {
-            return Ok(());
-        };
-        if self.replan.as_ref().is_some_and(|replan| *replan.now() != launched) {
-            self.wait()?;
-            self.pipeline.recut_to(&launched)?;
-            self.forget_cut(why);
-        }
-        Ok(())
     }
 
     fn is_cut(&mut self, cut: &NewCut, replicas: Replicas, answers: Option<u64>) {
