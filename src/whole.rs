@@ -16,7 +16,25 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     make(path, |file| file.write_all(text.as_bytes())).map(drop)
 }
 
-/// The same for a file that `fill` writes. Returns it, still open.
+/// The same, if there is no such file. Returns whether there was none. Of several processes that write it at
+/// once, one finds none.
+///
+/// # Errors
+/// As for [`write`].
+pub(crate) fn write_new(path: &Path, text: &str) -> Result<bool> {
+    let mut own = partial(path).into_os_string();
+    own.push(format!(".{}", std::process::id()));
+    let own = PathBuf::from(own);
+    write(&own, text)?;
+    let linked = fs::hard_link(&own, path);
+    let removed = fs::remove_file(&own);
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        linked => linked.and(removed).map(|()| true).map_err(Error::io("write", path)),
+    }
+}
+
+/// The same as [`write`] for a file that `fill` writes. Returns it, still open.
 ///
 /// # Errors
 /// As for [`write`].

@@ -9,7 +9,7 @@ use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{DType, Place, Stage, StageBuilder};
 
 use super::recovery::launch_or_join;
-use super::recut::Cut;
+use super::recut::cut::Cut;
 use super::running::Pipeline;
 use super::spec::{Schedules, SharedBuilder, Spec, SyncMode};
 use crate::actor::{Look, StallWarning};

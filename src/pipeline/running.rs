@@ -9,7 +9,7 @@ use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
 use super::recovery::{RejoinState, Rejoined};
-use super::recut::{Cut, sites_of};
+use super::recut::cut::Cut;
 use super::report::StepReport;
 use super::spec::{Cutter, Fits, SharedBuilder, Spec};
 use crate::actor::{Asked, Ranks};
@@ -97,7 +97,7 @@ impl<S: Stage> Pipeline<S> {
             text: TextState::default(),
             beside: AsyncCheckpoints::default(),
             config: spec.config.clone(),
-            sites_at_launch: sites_of(&parameters),
+            sites_at_launch: ParameterInfo::sites(&parameters),
             cut: None,
             parameters,
             origin: Instant::now(),

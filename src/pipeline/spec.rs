@@ -6,7 +6,7 @@ use std::time::Duration;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
 use pipewright_stages::{BuildStage, DType, Place, Shard, Stage, StageBuilder};
 
-use super::recut::Cut;
+use super::recut::cut::Cut;
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
 use crate::error::Result;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::directory::cut::NewCut;
+use super::directory::cut::{NewCut, seconds};
 use super::forecast::{ForecastReport, StepTime};
 use super::samples::Sample;
 use super::validation::Best;
@@ -86,6 +86,13 @@ pub enum Event<'a> {
     },
     /// The run goes on with another cut of its model: see [`Run::replan`](super::Run::replan).
     NewCut(&'a NewCut),
+    /// Steps are shorter with the newest cut, and so it is kept.
+    CutIsKept {
+        /// The seconds of a step before it: a median.
+        before: f64,
+        /// The seconds of a step with it: a median.
+        now: f64,
+    },
     /// The predicted time of a step, from the passes of the first steps.
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.
@@ -136,6 +143,12 @@ pub enum Ended {
 /// What is told of a process that leaves before a step.
 pub(super) fn leaves(step: u64, process: u32) -> String {
     format!("process {process} leaves before step {step}: it was asked to end, and the others go on")
+}
+
+/// What is told of a cut that has helped.
+pub(super) fn cut_is_kept(before: f64, now: f64) -> String {
+    let [before, now] = [before, now].map(seconds);
+    format!("the new cut is kept: a step took {before}, and takes {now}")
 }
 
 /// What is told of a process that ends while the run waits for another one.

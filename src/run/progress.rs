@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::bar::Bar;
-use super::event::{Event, leaves};
+use super::event::{Event, cut_is_kept, leaves};
 use super::samples::Sample;
 use crate::Error;
 use crate::pipeline::{StepReport, score};
@@ -54,6 +54,7 @@ impl Screen {
             Event::Return(back) => self.complain(&back.to_string()),
             Event::Leaves { step, process } => self.complain(&leaves(*step, *process)),
             Event::NewCut(cut) => self.say(&cut.to_string()),
+            Event::CutIsKept { before, now } => self.say(&cut_is_kept(*before, *now)),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, sources, .. } => {
                 self.say(&format!("validation after {}: {evaluation}", counted(*step, "step")));

@@ -39,8 +39,8 @@ struct Common {
 }
 
 impl<S: Stage> Session<'_, S> {
-    /// Goes on after a failure, if it was the loss of another process, and that is allowed. Returns how the run
-    /// has ended for this process, if it was asked to end meanwhile and the others may go on without it.
+    /// Goes on after a failure, if it was the loss of another process, and that is allowed. Returns how the
+    /// run has ended for this process, if it was asked to end meanwhile and the others may go on without it.
     ///
     /// # Errors
     /// The failure, if the run cannot go on; [`RestartError`]; whatever [`Pipeline::rejoin`] returns.

@@ -124,10 +124,11 @@ impl<S: Stage> Session<'_, S> {
             match self.turn(&mut validation) {
                 Ok(Some(ended)) => break ended,
                 Ok(None) => {}
-                Err(failure) => match self.rejoin(failure)? {
-                    Some(ended) => break ended,
-                    None => {}
-                },
+                Err(failure) => {
+                    if let Some(ended) = self.rejoin(failure)? {
+                        break ended;
+                    }
+                }
             }
         };
         if ended != Ended::Left {

@@ -270,8 +270,7 @@ fn steps_without_a_barrier_are_judged_without_one() {
             watch.add(1.0, vec![work; 2]);
             watch.better(10_000).expect("it is simulated")
         });
-        let best = proposals.map(|better| better.will_be).fold(1.0, f64::min);
-        best
+        proposals.map(|better| better.will_be).fold(1.0, f64::min)
     });
     assert!(without < with, "{without} {with}");
 }

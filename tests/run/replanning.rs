@@ -273,12 +273,12 @@ fn a_schedule_that_somebody_asks_for_is_taken_before_the_next_step() {
         "cut anew after 7 steps: the stages have 2, 2, 2, 2 layers instead of 1, 2, 3, 2, as asked (",
         "not changed: schedule zb-v has 2 stages a rank; it was given 1 chunks",
         "not changed: there is no schedule \"zb-w\", did you mean zb-v?",
-        "not changed: the run has this cut already",
+        "not changed: nothing would be other than now",
     ]) {
         assert!(event.starts_with(expected), "{event} instead of {expected}");
     }
     assert_eq!(told.len(), 6, "{told:?}");
-    assert_eq!(outcome.warnings.len(), 1, "one of the kind");
+    assert!(outcome.warnings.is_empty(), "who asks is told");
     assert_eq!(pipeline.weights_hash().expect("it runs"), undisturbed(14));
 }
 

@@ -9,7 +9,7 @@ use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::Cut;
-use pipewright::run::{Change, HistoryEntry, RunDir};
+use pipewright::run::{Change, HistoryEntry, Interrupt, RunDir};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
@@ -67,6 +67,9 @@ impl From<RecomputeWord> for Recompute {
 /// How long it waits between two looks at the run.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// After how many looks it says that it waits: 3 seconds.
+const TOLD: u32 = 60;
+
 /// How often it looks for an answer after the run has come to it: for a minute. The run may write a
 /// checkpoint first.
 const PATIENCE: u32 = 1200;
@@ -84,16 +87,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let config = Config::parse(&path.display().to_string(), &text, &[], &[])?;
     let model = compose::model(&config)?;
     let names = model.names();
-    let now = cut_now(&dir)?;
+    let now = cut_now(&dir)?.filter(|_| dir.is_training());
     let is_nothing = args.layers.is_empty() && args.schedule.is_none() && args.recompute.is_none();
     if is_nothing {
-        let (layers, names) = (counted(names.len() as u64, "layer"), names.join(", "));
-        let mut text = format!("{}: {layers}: {names}\n", args.run.display());
-        if let Some(Cut { layers, schedule, .. }) = now {
-            let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-            text += &format!("schedule {schedule}, stages of {layers} layers\n");
-        }
-        return super::print(&text);
+        return super::print(&listed(args, &names, now));
     }
     check_layers(&args.layers, names.len())?;
     let layers = match (&args.layers[..], &args.schedule) {
@@ -113,9 +110,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
             args.run.display()
         )));
     }
+    let interrupt = Interrupt::on_signals(|| ())?;
     let question = dir.ask_for_cut(change)?;
     // The run takes the file away, and then notes what it did.
-    let mut looks_without = 0;
+    let (mut looks, mut looks_without) = (0, 0);
     loop {
         thread::sleep(LOOK);
         if let Some(event) = answer(&dir, question)? {
@@ -124,27 +122,51 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 None => super::print(&format!("{event}\n")),
             };
         }
+        looks += 1;
+        if looks == TOLD {
+            eprintln!("waiting until the run comes to it, between two steps; Ctrl-C takes the question back");
+        }
         looks_without += u32::from(!dir.asked_cut().exists());
         let why = match (dir.is_training(), looks_without > PATIENCE) {
-            (false, _) => "the run ended, and has told nothing of the cut",
+            _ if interrupt.is_requested() => "the question is taken back, if the run has not come to it yet",
+            (false, _) => "the run ended before it answered",
             (true, true) => "the run has taken the question away and told nothing: ask again",
             (true, false) => continue,
         };
-        let _ = fs::remove_file(dir.asked_cut());
+        dir.ask_no_more(question);
         return Err(Error::refused(format!("{}: {why}", args.run.display())));
     }
 }
 
+/// The layers of a model, stage by stage if it is known how it is cut now.
+fn listed(args: &Args, names: &[&str], now: Option<Cut>) -> String {
+    let run = args.run.display();
+    let count = counted(names.len() as u64, "layer");
+    let Some(Cut { layers, schedule, .. }) = now else {
+        return format!("{run}: {count}: {}\nno process trains there\n", names.join(", "));
+    };
+    let mut text = format!("{run}: {count} by schedule {schedule}\n");
+    let mut left = names;
+    for (stage, count) in layers.iter().enumerate() {
+        let (own, rest) = left.split_at((*count).min(left.len()));
+        text += &format!("stage {stage}, {}: {}\n", counted(own.len() as u64, "layer"), own.join(", "));
+        left = rest;
+    }
+    text
+}
+
 /// Refuses layers of stages that do not make up a model of this many, if there are any.
 fn check_layers(layers: &[usize], all: usize) -> Result<()> {
-    let sum = layers.iter().fold(0_usize, |sum, count| sum.saturating_add(*count));
-    if layers.is_empty() || (sum == all && !layers.contains(&0)) {
-        return Ok(());
-    }
-    Err(Error::refused(format!(
-        "{} of {sum} layers do not make up the model: it has {all}, and each stage needs 1 or more",
-        counted(layers.len() as u64, "stage"),
-    )))
+    let sum: u128 = layers.iter().map(|count| *count as u128).sum();
+    let problem = match layers.iter().position(|count| *count == 0) {
+        Some(stage) => format!("stage {stage} would have no layer: each needs 1 or more"),
+        None if layers.is_empty() || sum == all as u128 => return Ok(()),
+        None => {
+            let terms = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(" + ");
+            format!("{terms} layers are {sum}, and the model has {all}")
+        }
+    };
+    Err(Error::refused(problem))
 }
 
 /// How an answer begins that says no.

@@ -100,6 +100,14 @@ pub(super) fn ranks_and_chunks(config: &Config) -> Result<(u32, u32)> {
     Ok((stages as u32 / chunks, chunks))
 }
 
+/// How many ranks a pipeline has.
+pub(super) fn ranks_of(config: &Config) -> Result<u32> {
+    Ok(match config.pipeline.schedule.strip_prefix(FILE) {
+        Some(path) => in_file(config, path)?.ranks(),
+        None => ranks_and_chunks(config)?.0,
+    })
+}
+
 /// What an unknown schedule's error says, and what a config may name besides.
 fn unknown(error: &impl ToString) -> String {
     let text = error.to_string();

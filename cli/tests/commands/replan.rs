@@ -17,8 +17,9 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     let listed = place.run(&["replan", "runs/small"]).done().stdout();
     assert_eq!(
         listed,
-        "runs/small: 6 layers: embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp, head\n\
-         schedule 1f1b, stages of 4, 2 layers\n"
+        "runs/small: 6 layers by schedule 1f1b\n\
+         stage 0, 4 layers: embed, h.0.attn, h.0.mlp, h.1.attn\n\
+         stage 1, 2 layers: h.1.mlp, head\n"
     );
     for (layers, said) in [
         ("1,5", "the stages have 1, 5 layers instead of "),
@@ -28,16 +29,16 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
         assert!(done.starts_with("cut anew after ") && done.contains(said), "{done}");
     }
     for (layers, said) in [
-        ("3,2", "2 stages of 5 layers do not make up the model: it has 6, and each stage needs 1 or more"),
-        ("2,2,2", "2 ranks cannot share 3 stages by schedule 1f1b, which has 1 on each rank: give the"),
-        ("6,0", "2 stages of 6 layers do not make up the model"),
-        ("18446744073709551615,7", "2 stages of 18446744073709551615 layers do not make up the model"),
+        ("3,2", "3 + 2 layers are 5, and the model has 6"),
+        ("2,2,2", "schedule 1f1b has 1 stage on each of 2 ranks: 3 stages would not fit"),
+        ("6,0", "stage 1 would have no layer: each needs 1 or more"),
+        ("18446744073709551615,7", "18446744073709551615 + 7 layers are 18446744073709551622, and the model"),
     ] {
         let refused = place.run(&["replan", "runs/small", layers]).refused();
         assert!(refused.contains(said), "{refused}");
     }
     let refused = place.run(&["replan", "runs/small", "4,2"]).refused();
-    assert_eq!(refused, "error: runs/small: the run has this cut already\n");
+    assert_eq!(refused, "error: runs/small: nothing would be other than now\n");
     running.signal("-INT");
     let ended = running.end();
     assert_eq!(undisturbed(&place, &[]), ended.hash());
@@ -46,6 +47,8 @@ fn a_live_run_is_cut_elsewhere_and_its_weights_are_the_same() {
     let said = place.run(&["replan", "runs/small", "1,5"]).refused();
     has(&said, &["no process trains in runs/small: begin with another cut, by --set pipeline.partition="]);
     has(&said, &["or another pipeline.schedule"]);
+    let listed = place.run(&["replan", "runs/small"]).done().stdout();
+    has(&listed, &["runs/small: 6 layers: embed, h.0.attn, ", "head\nno process trains there\n"]);
     let said = place.run(&["replan", "runs/nothing", "1,5"]).refused();
     has(&said, &["there is no run in runs/nothing"]);
     place.run(&["report", "runs/small"]).done();
@@ -72,7 +75,7 @@ fn a_live_run_goes_on_by_other_schedules_and_its_weights_are_the_same() {
         (&["--recompute", "none"], ": the stages recompute nothing, as asked"),
         (
             &["3,3", "--schedule", "1f1b", "--recompute", "cheap"],
-            "the stages recompute what is cheap and the",
+            "1f1b instead of gpipe, the stages recompute what is cheap and the stages have 3, 3 layers",
         ),
     ] {
         let done = place.run(&[&["replan", "runs/small"], args].concat()).done().stdout();
@@ -80,18 +83,21 @@ fn a_live_run_goes_on_by_other_schedules_and_its_weights_are_the_same() {
     }
     for (args, said) in [
         (&["--schedule", "zb-w"][..], "there is no schedule \"zb-w\", did you mean zb-v?"),
-        (&["1,2,2,1"], "2 ranks cannot share 4 stages by schedule 1f1b, which has 1 on each rank"),
-        (&["6", "--schedule", "zb-v"], "2 ranks cannot share 1 stage by schedule zb-v, which has 2"),
+        (&["1,2,2,1"], "schedule 1f1b has 1 stage on each of 2 ranks: 4 stages would not fit"),
+        (
+            &["6", "--schedule", "zb-v"],
+            "schedule zb-v has 2 stages on each of 2 ranks: 1 stage would not fit",
+        ),
         (&["3,3", "--schedule", "zb-w"], "there is no schedule \"zb-w\", did you mean zb-v?"),
         (&["--schedule", "auto"], "there is no schedule \"auto\""),
-        (&["--recompute", "cheap"], "the run has this cut already"),
+        (&["--recompute", "cheap"], "nothing would be other than now"),
         (&["--recompute", "all"], "invalid value 'all' for '--recompute <WHAT>'"),
     ] {
         let refused = place.run(&[&["replan", "runs/small"], args].concat()).refused();
         assert!(refused.contains(said), "{args:?}: {refused}");
     }
     let listed = place.run(&["replan", "runs/small"]).done().stdout();
-    assert!(listed.ends_with("head\nschedule 1f1b, stages of 3, 3 layers\n"), "{listed}");
+    has(&listed, &["runs/small: 6 layers by schedule 1f1b\nstage 0, 3 layers: embed, "]);
     running.signal("-INT");
     let ended = running.end();
     assert_eq!(undisturbed(&place, &[]), ended.hash());
@@ -174,12 +180,12 @@ fn what_would_hold_more_than_the_config_allows_is_refused() {
     let limit = format!("pipeline.memory={}", (1.05 * held(&plan)) as u64);
     let running = place.start(&set(&[&sets[..], &[&limit]].concat()));
     let said = place.run(&["replan", "runs/small", "--schedule", "gpipe"]).refused();
-    has(&said, &["pipeline.memory", "is less than a rank would hold for later backwards"]);
+    has(&said, &["a rank would hold ", "for later backwards, and pipeline.memory allows "]);
     // Stages that keep only their inputs hold less.
     let done = place.run(&["replan", "runs/small", "--schedule", "gpipe", "--recompute", "full"]).done();
     has(&done.stdout(), &["the schedule is gpipe instead of 1f1b and the stages recompute everything"]);
     let said = place.run(&["replan", "runs/small", "--recompute", "cheap"]).refused();
-    has(&said, &["is less than a rank would hold"]);
+    has(&said, &["a rank would hold "]);
     running.signal("-INT");
     running.end();
 }
@@ -202,4 +208,39 @@ fn a_run_by_a_schedule_in_a_file_goes_on_by_a_named_one_and_back() {
     }
     running.signal("-INT");
     running.end();
+}
+
+#[test]
+fn of_several_questions_at_once_each_has_an_answer() {
+    let place = Place::new();
+    let running = place.start(&[]);
+    for _ in 0..4 {
+        let ask = |layers| Running::new(place.command(&["replan", "runs/small", layers]));
+        for asked in ["1,5", "4,2", "2,4", "3,3"].map(ask) {
+            let ended = asked.end();
+            let all = [ended.stdout(), ended.stderr()].concat();
+            let answers =
+                ["cut anew after ", "somebody asks for another cut already", "nothing would be other"];
+            assert!(answers.iter().any(|answer| all.contains(answer)), "{all}");
+        }
+    }
+    running.signal("-INT");
+    running.end();
+}
+
+#[test]
+fn a_question_is_taken_back_by_ctrl_c() {
+    let place = Place::new();
+    let running = place.start(&[]);
+    running.signal("-STOP");
+    let asked = Running::new(place.command(&["replan", "runs/small", "1,5"]));
+    let question = place.path("runs/small/replan.json");
+    wait_until(|| question.exists());
+    asked.signal("-INT");
+    has(&asked.end().refused(), &["the question is taken back"]);
+    assert!(!question.exists());
+    running.signal("-CONT");
+    running.signal("-INT");
+    running.end();
+    assert!(!place.text("runs/small/history.jsonl").contains("cut anew"));
 }

@@ -367,8 +367,8 @@ fn a_process_is_lost_after_the_model_is_cut_elsewhere() {
     }
 }
 
-/// Then not all have snapshots of the new stages, or all have them: the run goes on from a checkpoint, from the
-/// start or from memory.
+/// Then not all have snapshots of the new stages, or all have them: the run goes on from a checkpoint, from
+/// the start or from memory.
 #[test]
 fn a_process_is_lost_right_after_the_model_is_cut_elsewhere() {
     for every in ["checkpoint.every=2", "checkpoint.every=0"] {

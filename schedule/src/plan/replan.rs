@@ -57,10 +57,10 @@ impl Scheduling {
 /// window is not 2 % faster than before, the old cut is proposed again, and then there is a pause, which is
 /// twice as long each time.
 ///
-/// [Other schedules](Watch::or) are proposed in the same way, if their step with their best cut is 2 % shorter
-/// than the step by the schedule of now with its best cut, and if no rank then holds more than the memory
-/// limit. Without a limit, no rank may hold more than the fullest rank does now. A schedule that did not help,
-/// or was not possible, is not proposed again.
+/// [Other schedules](Watch::or) are proposed in the same way, if their step with their best cut is 2 %
+/// shorter than the step by the schedule of now with its best cut, and if no rank then holds more than the
+/// memory limit. Without a limit, no rank may hold more than the fullest rank does now. A schedule that did
+/// not help, or was not possible, is not proposed again.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// What layers cost under any schedule.

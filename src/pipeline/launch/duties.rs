@@ -37,8 +37,8 @@ pub(in crate::pipeline) fn duties<S: Stage>(
     Ok((loaders, ranks.into_iter().zip(feeds).map(duty).collect()))
 }
 
-/// The feeds of these ranks: of inputs, and of targets. `start` makes both for a replica and a shard of it, if
-/// one of these ranks needs them.
+/// The feeds of these ranks: of inputs, and of targets. `start` makes both for a replica and a shard of it,
+/// if one of these ranks needs them.
 fn dealt<F>(
     mesh: &Mesh,
     placement: &Placement,
@@ -97,13 +97,16 @@ mod tests {
 
     use super::*;
 
+    /// A rank, what it holds, and its feeds: the number of the replica stands for each.
+    type Dealt = (Rank, Held, [Option<u32>; 2]);
+
     #[test]
     fn every_replica_and_shard_has_each_stage_and_the_data_once() {
         for placement in [Placement::looped(3, 1), Placement::looped(3, 2), Placement::vee(3)] {
             let placement = placement.expect("three ranks");
             for processes in [1, 2, 3, 4, 6, 12] {
                 let mesh = Mesh::new([2, 3, 2], processes, &[]).expect("an even share");
-                let mut pipelines: BTreeMap<_, Vec<(Rank, Held, [Option<u32>; 2])>> = BTreeMap::new();
+                let mut pipelines: BTreeMap<_, Vec<Dealt>> = BTreeMap::new();
                 for process in 0..processes {
                     let ranks: Vec<_> = mesh.ranks_of(process).collect();
                     let mut started = 0;
@@ -129,7 +132,7 @@ mod tests {
 
     /// Each stage is on its rank in the placement. The rank of the first one has inputs, and the rank of the
     /// last one has targets.
-    fn check(replica: u32, all: &[(Rank, Held, [Option<u32>; 2])], placement: &Placement) {
+    fn check(replica: u32, all: &[Dealt], placement: &Placement) {
         let stages = all.iter().flat_map(|(rank, held, _)| held.stages.iter().map(|&stage| (stage, *rank)));
         let mut stages: Vec<_> = stages.collect();
         stages.sort();

@@ -10,7 +10,7 @@ use crate::actor::Job;
 use crate::error::{RestartError, Result};
 use crate::fabric::{Item, Stamp};
 use crate::id::{Rank, WorldRank};
-use crate::pipeline::recut::{Cut, sites_of};
+use crate::pipeline::recut::cut::Cut;
 use crate::pipeline::running::Pipeline;
 use crate::worker::{ParameterInfo, Site};
 
@@ -193,10 +193,10 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// The model is cut elsewhere: its parameters were at these sites before. Snapshots are of the stages of one
-    /// cut. A pipeline that joins again is given that cut first, if it is known.
+    /// The model is cut elsewhere: its parameters were at these sites before. Snapshots are of the stages of
+    /// one cut. A pipeline that joins again is given that cut first, if it is known.
     pub(in crate::pipeline) fn keep_anew(&mut self, before: &[Site]) {
-        let now = sites_of(&self.parameters);
+        let now = ParameterInfo::sites(&self.parameters);
         if now != before {
             self.forget_kept();
         }

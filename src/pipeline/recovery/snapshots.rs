@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fabric::{Item, Kept, Label, Stamp};
-use crate::pipeline::recut::Cut;
+use crate::pipeline::recut::cut::Cut;
 
 /// The snapshots that a process keeps.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Snapshots {
     pub(super) began: bool,
     /// Whether none is made, because a pipeline that joins again would not have the layers of now.
     pub(super) paused: bool,
-    /// The cut of the stages of which they are. `None`: the one at launch.
+    /// The cut that they belong to. `None`: the one at launch.
     pub(super) cut: Option<Cut>,
     /// The snapshots of its own ranks, the older one first.
     pub(super) own: Vec<Snapshot>,
@@ -39,7 +39,7 @@ pub(super) struct Snapshot {
 pub(super) struct Inventory {
     pub(super) era: u32,
     pub(super) began: bool,
-    /// The cut of the stages of which they are. `None`: the one at launch, or it has none.
+    /// The cut that they belong to. `None`: the one at launch, or it has none.
     pub(super) cut: Option<Cut>,
     /// The snapshots of ranks, of this process and of others.
     pub(super) ranks: BTreeSet<Label>,

@@ -4,7 +4,7 @@
 //! The ranks copy their tensors by name, drop their stages, build others, and take the tensors back. The
 //! connections and the data source stay as they are.
 
-mod cut;
+pub(super) mod cut;
 mod exchange;
 
 pub use cut::Cut;
@@ -27,7 +27,7 @@ use crate::error::{CallError, Result};
 use crate::fabric::Call;
 use crate::id::Rank;
 use crate::plan::Replicas;
-use crate::worker::{ParameterInfo, Plan, Site};
+use crate::worker::{ParameterInfo, Plan};
 
 /// What a new cut or another schedule took: see [`Pipeline::recut`] and [`Pipeline::reschedule`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -75,8 +75,8 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`CallError`] when the stages are not as many, or not of the same parameters; when ranks compute on
     /// other devices or in other numbers, where a layer would have other bits; and when weights may be stale.
-    /// [`LaunchError`](crate::error::LaunchError) when a stage cannot be built. Then the pipeline goes on with
-    /// the stages that it had. When a stage refuses its input, the pipeline stops. As for
+    /// [`LaunchError`](crate::error::LaunchError) when a stage cannot be built. Then the pipeline goes on
+    /// with the stages that it had. When a stage refuses its input, the pipeline stops. As for
     /// [`Pipeline::wait_until_saved`].
     pub fn recut(&mut self, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
         let step = self.next_step;
@@ -138,7 +138,8 @@ impl<S: Stage> Pipeline<S> {
         self.change(call, plan, stages, cut)
     }
 
-    /// Trains on by the schedules of this plan, with these stages. `cut`: which cut this is, if that is known.
+    /// Trains on by the schedules of this plan, with these stages. `cut`: which cut this is, if that is
+    /// known.
     fn change(
         &mut self,
         call: Call,
@@ -165,7 +166,7 @@ impl<S: Stage> Pipeline<S> {
                 return Err(refused);
             }
         };
-        let (moved, before) = (self.moved(&fitted.parameters), sites_of(&self.parameters));
+        let (moved, before) = (self.moved(&fitted.parameters), ParameterInfo::sites(&self.parameters));
         self.plan = plan;
         // Before all take their weights together: then no process sends what another one does not allow yet.
         self.allow_snapshots(&fitted.parameters);
@@ -319,11 +320,6 @@ impl<S: Stage> Pipeline<S> {
         let before: HashMap<&str, Rank> = sites(&self.parameters).collect();
         sites(new).filter(|(name, rank)| before.get(name) != Some(rank)).count()
     }
-}
-
-/// Where each parameter is, in layer order.
-pub(super) fn sites_of(parameters: &[ParameterInfo]) -> Vec<Site> {
-    parameters.iter().map(|info| info.site).collect()
 }
 
 /// The parameters, each with its rank of the pipeline.

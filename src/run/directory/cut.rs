@@ -100,20 +100,28 @@ impl RunDir {
     /// [`RunError`] when somebody else asks at the moment. [`Error::Io`].
     pub fn ask_for_cut(&self, change: Change) -> Result<u64> {
         let path = self.asked_cut();
-        if path.exists() {
-            return Err(RunError::new(format!(
-                "somebody asks for another cut already, in `{}`: wait until the run has come to it, or \
-                 remove the file",
-                path.display()
-            ))
-            .into());
-        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let question = now.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_right(16);
         let asked = Asked { change, question };
         let text = serde_json::to_string(&asked).expect("numbers always serialise");
-        whole::write(&path, &format!("{text}\n"))?;
-        Ok(question)
+        match whole::write_new(&path, &format!("{text}\n"))? {
+            true => Ok(question),
+            false => Err(RunError::new(format!(
+                "somebody asks for another cut already, in `{}`: wait until the run has come to it, or \
+                 remove the file",
+                path.display()
+            ))
+            .into()),
+        }
+    }
+
+    /// Takes a question back, if the run has not come to it yet.
+    pub fn ask_no_more(&self, question: u64) {
+        let text = fs::read_to_string(self.asked_cut()).unwrap_or_default();
+        if serde_json::from_str(&text).is_ok_and(|asked: Asked| asked.question == question) {
+            // If it is gone, the run has just come to it.
+            let _ = fs::remove_file(self.asked_cut());
+        }
     }
 
     /// Takes away what somebody asks for, if there is something.
@@ -126,7 +134,10 @@ impl RunDir {
         };
         // By this, whoever asks sees that the run has come to it.
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        serde_json::from_str(&text).map(Some).map_err(|error| Error::damaged(&path, error))
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            let text = format!("`{}` is no question for another cut: {error}", path.display());
+            RunError::because(text, error).into()
+        })
     }
 }
 
@@ -152,7 +163,10 @@ impl NewCut {
             let (to, from) = (list(&to.layers), list(&from.layers));
             changes.push(format!("the stages have {to} layers instead of {from}"));
         }
-        changes.join(" and ")
+        match changes.len() {
+            0..=2 => changes.join(" and "),
+            _ => [&changes[..changes.len() - 1].join(", "), " and ", &changes[changes.len() - 1]].concat(),
+        }
     }
 }
 
@@ -184,17 +198,26 @@ impl fmt::Display for NewCut {
                     }
                     true => write!(f, "because ranks should wait less")?,
                 }
-                write!(f, "; a step took {was:.3} s and should take {will_be:.3} s")?;
+                let [was, will_be] = [*was, *will_be].map(seconds);
+                write!(f, "; a step took {was} and should take {will_be}")?;
             }
             Reason::ItWasFaster { was, before } => {
+                let [was, before] = [*was, *before].map(seconds);
                 write!(
                     f,
-                    "as before, because steps were faster then: a step took {before:.3} s, and takes \
-                     {was:.3} s now"
+                    "as before, because steps were not slower then: a step took {before}, and takes {was} now"
                 )?;
             }
             Reason::Asked => write!(f, "as asked")?,
         }
-        write!(f, " (the change took {:.3} s)", self.seconds)
+        write!(f, " (the change took {})", seconds(self.seconds))
+    }
+}
+
+/// Seconds, or milliseconds where they are few.
+pub(in crate::run) fn seconds(seconds: f64) -> String {
+    match seconds < 0.1 {
+        true => format!("{:.2} ms", 1e3 * seconds),
+        false => format!("{seconds:.3} s"),
     }
 }

@@ -9,7 +9,7 @@ use crate::pipeline::{Cut, StepReport};
 use crate::plan::{Better, Replicas, Why};
 use crate::run::directory::cut::{NewCut, Reason};
 use crate::run::directory::history::HistoryEntry;
-use crate::run::event::{Event, Task};
+use crate::run::event::{Event, Task, cut_is_kept};
 use crate::run::session::Session;
 
 /// With several processes, a new cut is possible before each step whose number is a multiple of this.
@@ -63,7 +63,7 @@ impl<S: Stage> Session<'_, S> {
             if answers.is_none() {
                 replan.watch.refused();
             }
-            self.note_of_cut("not changed: the run has this cut already", answers);
+            self.note_of_cut("not changed: nothing would be other than now", answers);
             return Ok(());
         }
         // So the run hears of a checkpoint that is on its way.
@@ -81,7 +81,10 @@ impl<S: Stage> Session<'_, S> {
                     replan.watch.refused();
                 }
                 self.note_of_cut(&format!("not changed: {error}"), answers);
-                self.listeners.warn(Task::Replan, error);
+                // Who has asked is told.
+                if answers.is_none() {
+                    self.listeners.warn(Task::Replan, error);
+                }
                 Ok(())
             }
         }
@@ -101,8 +104,12 @@ impl<S: Stage> Session<'_, S> {
         } else if replan.now() != replan.launched() {
             replan.goes_on_as_launched();
             let Cut { schedule, layers, .. } = replan.now();
+            let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
             let event =
-                format!("cut as at launch again, {why}: schedule {schedule}, stages of {layers:?} layers");
+                format!("cut as at launch again, {why}: schedule {schedule}, stages of {layers} layers");
+            if self.leads() {
+                self.listeners.show_everywhere(&event);
+            }
             self.note_of_cut(&event, None);
         }
     }
@@ -169,8 +176,8 @@ impl<S: Stage> Session<'_, S> {
         };
         let better = watch.better(left);
         if let Some([before, now]) = watch.brought() {
-            let event = format!("the new cut is kept: a step took {before:.3} s, and takes {now:.3} s");
-            self.note_of_cut(&event, None);
+            self.listeners.tell(&Event::CutIsKept { before, now });
+            self.note_of_cut(&cut_is_kept(before, now), None);
         }
         let replan = self.replan.as_mut()?;
         match better {

@@ -12,7 +12,7 @@ use crate::compose::offload::offload;
 use crate::compose::on_gpu::modelled_with;
 use crate::compose::planned::PipelinePlan;
 use crate::compose::schedule::{
-    FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares, unfitted,
+    FILE, equal_costs, groups, in_file, named, ranks_and_chunks, ranks_of, unequal_shares, unfitted,
 };
 use crate::config::{Config, Memory, Partition};
 use crate::error::ValueProblem;
@@ -155,14 +155,6 @@ fn by_estimates(config: &Config) -> Result<PipelinePlan> {
         plan.replicas = plan.replicas.each(|schedule| offload.of(schedule, &costs))?;
     }
     Ok(PipelinePlan { why, ..plan })
-}
-
-/// How many ranks a pipeline has.
-fn ranks_of(config: &Config) -> Result<u32> {
-    Ok(match config.pipeline.schedule.strip_prefix(FILE) {
-        Some(path) => in_file(config, path)?.ranks(),
-        None => ranks_and_chunks(config)?.0,
-    })
 }
 
 /// The schedule that `auto` chooses for the largest share when costs are not known.

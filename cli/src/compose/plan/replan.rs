@@ -12,13 +12,12 @@ use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
-use super::ranks_of;
 use crate::compose::costs::{recomputed, recomputed_in_measuring};
 use crate::compose::model::{estimated_counts, model, sizes};
 use crate::compose::planned::PipelinePlan;
-use crate::compose::schedule::{FILE, groups, named};
+use crate::compose::schedule::{FILE, groups, named, ranks_of};
 use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy, ReplanBy};
-use crate::error::{Error, Result, ValueProblem};
+use crate::error::{Error, Result};
 
 /// What a weight with its optimizer state takes to move, in seconds: 24 bytes at an assumed 1 GB/s. After the
 /// first change, the seconds that it took are known.
@@ -143,8 +142,7 @@ pub fn counts_by(config: &Config, schedule: &str, stages: usize) -> Result<Optio
         let counts = estimated_counts(config)?;
         return Ok(Some(counts).filter(|counts| counts.len() != stages));
     }
-    let possible = Schedule::chunks(schedule)
-        .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))?;
+    let possible = Schedule::chunks(schedule)?;
     let ranks = ranks_of(config)?;
     if stages.is_multiple_of(ranks as usize) && possible.contains(&(stages as u32 / ranks)) {
         return Ok(None);
@@ -159,16 +157,16 @@ fn chunks_of(schedule: &str, ranks: u32, stages: usize) -> Result<u32> {
         Ok((least, most)) if stages.is_multiple_of(ranks as usize) && (least..=most).contains(&chunks) => {
             return Ok(chunks);
         }
-        Ok((least, u32::MAX)) => format!("{least} or more"),
-        Ok((least, most)) if least == most => least.to_string(),
-        Ok((least, most)) => format!("{least} to {most}"),
+        Ok((least, u32::MAX)) => format!("{least} stages or more"),
+        Ok((least, most)) if least == most => counted(least.into(), "stage"),
+        Ok((least, most)) => format!("{least} to {most} stages"),
         Err(_) if schedule == AUTO || schedule.starts_with(FILE) => "as many as at launch".to_owned(),
         Err(unknown) => return Err(unknown.into()),
     };
-    let (ranks, stages) = (counted(ranks.into(), "rank"), counted(stages as u64, "stage"));
     Err(Error::refused(format!(
-        "{ranks} cannot share {stages} by schedule {schedule}, which has {each} on each rank: give the layers of \
-         as many stages"
+        "schedule {schedule} has {each} on each of {}: {} would not fit",
+        counted(ranks.into(), "rank"),
+        counted(stages as u64, "stage")
     )))
 }
 
@@ -179,9 +177,13 @@ fn check_limit(config: &Config, plan: &PipelinePlan) -> Result<()> {
     };
     let costs = costs.stages(&plan.counts)?;
     let held = Prediction::of_replicas(&plan.replicas, &costs, LinkKind::Buffered)?.peak_memory;
-    config.require(held <= limit.bytes() * (1.0 + 1e-9), "pipeline.memory", || {
-        format!("{limit} is less than a rank would hold for later backwards, {}", Memory::enough(held))
-    })
+    match held <= limit.bytes() * (1.0 + 1e-9) {
+        true => Ok(()),
+        false => Err(Error::refused(format!(
+            "a rank would hold {} for later backwards, and pipeline.memory allows {limit}",
+            Memory::enough(held)
+        ))),
+    }
 }
 
 /// The config and the plan of a run that goes on with another cut than the plan with which it was launched.
@@ -200,6 +202,15 @@ pub fn changed(config: &Config, launched: &PipelinePlan, cut: &Cut) -> Result<(C
         }
     };
     let mut costs = launched.costs.clone();
+    if let (None, RecomputeBy::Each(words)) = (cut.recompute, &config.pipeline.recompute)
+        && words.len() != stages
+    {
+        return Err(Error::refused(format!(
+            "pipeline.recompute has a word for each of {}, and there would be {stages}: say what all of them \
+             recompute (--recompute)",
+            counted(words.len() as u64, "stage")
+        )));
+    }
     if let Some(how) = cut.recompute {
         // What a recomputation takes is known from others only for all that is recomputed.
         let measured = recomputed_in_measuring(&config).ok();
