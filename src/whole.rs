@@ -23,14 +23,15 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
 /// As for [`write`].
 pub(crate) fn write_new(path: &Path, text: &str) -> Result<bool> {
     let mut own = partial(path).into_os_string();
-    own.push(format!(".{}", std::process::id()));
+    own.push(format!(".{}", getrandom::u32().unwrap_or_else(|_| std::process::id())));
     let own = PathBuf::from(own);
     write(&own, text)?;
     let linked = fs::hard_link(&own, path);
-    let removed = fs::remove_file(&own);
+    // What is left of it would harm nobody.
+    let _ = fs::remove_file(&own);
     match linked {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        linked => linked.and(removed).map(|()| true).map_err(Error::io("write", path)),
+        linked => linked.map(|()| true).map_err(Error::io("write", path)),
     }
 }
 

@@ -151,6 +151,11 @@ impl<S: Stage> Pipeline<S> {
         self.failure.is_some()
     }
 
+    /// Whether no call is possible after this error: another process was lost, for example.
+    pub(crate) fn ends_by(&self, error: &Error) -> bool {
+        self.has_failed() || error.lost_process().is_some() || error.is_left_early()
+    }
+
     /// For how long each rank of the pipeline worked in a step: in the replica and the shard that worked
     /// longest.
     pub(crate) fn busy_of_ranks(&self, report: &StepReport) -> Vec<f64> {

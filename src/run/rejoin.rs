@@ -50,6 +50,10 @@ impl<S: Stage> Session<'_, S> {
         self.pipeline.heed(self.interrupt.clone());
         let (step, since) = (self.done(), Instant::now());
         loop {
+            if failure.is_end_of_wait() && self.ends_alone() {
+                self.listeners.show_everywhere(&ends_alone(self.pipeline.process()));
+                return Ok(Some(Ended::Left));
+            }
             let why = failure.to_string();
             self.allow(failure, step)?;
             self.rejoining.pause(&self.interrupt);
@@ -59,12 +63,7 @@ impl<S: Stage> Session<'_, S> {
                     self.tell_return(step, from, since);
                     return Ok(None);
                 }
-                Err(error) if error.is_end_of_wait() && self.ends_alone() => {
-                    let process = self.pipeline.process();
-                    self.listeners.show_everywhere(&ends_alone(process));
-                    return Ok(Some(Ended::Left));
-                }
-                Err(error) if error.is_end_of_wait() => {
+                Err(error) if error.is_end_of_wait() && !self.ends_alone() => {
                     return Err(self.not_waited_for(&format!("{why}; {error}")));
                 }
                 Err(error) => failure = error,
@@ -260,7 +259,7 @@ impl<S: Stage> Session<'_, S> {
         }
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
-        self.follow_cut("after a process was lost");
+        self.follow_cut();
         self.forecast.take_if(|forecast| forecast.predicted().is_none());
         Ok(from)
     }

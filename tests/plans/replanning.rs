@@ -226,7 +226,7 @@ fn a_cut_that_did_not_help_is_taken_back_and_then_there_are_longer_and_longer_pa
 
 /// A schedule that is tried without gain hides no cut that would help.
 #[test]
-fn a_schedule_that_did_not_help_is_not_tried_again() {
+fn a_schedule_that_did_not_help_is_left_out_for_longer_and_longer() {
     let by = |name| Scheduling::of(Replicas::one(Schedule::named(name, 2, 8).expect("it fits")));
     for is_refused in [false, true] {
         let known = (model(&[1.0; 8]), true);
@@ -251,9 +251,9 @@ fn a_schedule_that_did_not_help_is_not_tried_again() {
             }
         }
         let tries = told.iter().filter(|(schedule, ..)| schedule == "zb-h1").count();
-        assert_eq!(tries, 1, "{told:?}");
-        assert_eq!(watch.scheduling().schedule, "gpipe");
-        assert_eq!(watch.counts(), [5, 3], "{told:?}");
+        assert!((1..=3).contains(&tries), "{told:?}");
+        let helped = told.iter().any(|(schedule, counts, _)| schedule == "gpipe" && *counts == [5, 3]);
+        assert!(helped, "{told:?}");
     }
 }
 
@@ -330,14 +330,15 @@ proptest! {
         // Before that, all ranks are equally fast: what is not measured is known by then.
         life.train(20, 0);
         life.slowness[slow.0] = slow.1;
-        for _ in 0..8 {
+        for round in 0..12 {
             let most = life.memory.unwrap_or(life.now().peak_memory);
             let least = life.best_of(&all, most);
             life.train(100, 10_000);
             let now = life.now().step;
-            prop_assert!(now <= 1.1 * least, "{now} instead of {least}");
+            // A schedule that was tried when the rank became slow is tried again later.
+            prop_assert!(round < 3 || now <= 1.1 * least, "{now} instead of {least}");
         }
-        prop_assert!(life.changes <= 8, "{} changes", life.changes);
+        prop_assert!(life.changes <= 12, "{} changes", life.changes);
     }
 }
 

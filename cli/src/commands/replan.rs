@@ -116,6 +116,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (mut looks, mut looks_without) = (0, 0);
     loop {
         thread::sleep(LOOK);
+        // Asked first: a run that answers may end then.
+        let is_training = dir.is_training();
         if let Some(event) = answer(&dir, question)? {
             return match event.strip_prefix(REFUSED) {
                 Some(why) => Err(Error::refused(format!("{}: {why}", args.run.display()))),
@@ -127,7 +129,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             eprintln!("waiting until the run comes to it, between two steps; Ctrl-C takes the question back");
         }
         looks_without += u32::from(!dir.asked_cut().exists());
-        let why = match (dir.is_training(), looks_without > PATIENCE) {
+        let why = match (is_training, looks_without > PATIENCE) {
             _ if interrupt.is_requested() => "the question is taken back, if the run has not come to it yet",
             (false, _) => "the run ended before it answered",
             (true, true) => "the run has taken the question away and told nothing: ask again",

@@ -362,7 +362,7 @@ fn a_process_is_lost_after_the_model_is_cut_elsewhere() {
         }
         let history = fs::read_to_string(dir.history()).unwrap();
         assert_eq!(history.matches("from what the processes kept in memory").count(), 2, "{history}");
-        assert!(!history.contains("cut as at launch again"), "{sets:?}: {history}");
+        assert!(!history.contains("cut as at launch"), "{sets:?}: {history}");
         run.ends_as_if_nothing_had_happened();
     }
 }

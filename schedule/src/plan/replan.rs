@@ -60,14 +60,14 @@ impl Scheduling {
 /// [Other schedules](Watch::or) are proposed in the same way, if their step with their best cut is 2 %
 /// shorter than the step by the schedule of now with its best cut, and if no rank then holds more than the
 /// memory limit. Without a limit, no rank may hold more than the fullest rank does now. A schedule that did
-/// not help, or was not possible, is not proposed again.
+/// not help, or was not possible, is left out for 8 windows, and for twice as many each further time.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// What layers cost under any schedule.
     model: ModelCosts,
     scheduling: Scheduling,
     counts: Vec<usize>,
-    others: Vec<Scheduling>,
+    others: Vec<Other>,
     /// Whether all ranks wait for each other at the end of a step.
     barrier: bool,
     /// The newest proposal, if it was one of the others.
@@ -93,6 +93,19 @@ pub struct Watch {
     /// How slow the ranks were when no cut was found that is faster.
     settled: Vec<f64>,
 }
+
+/// Another scheduling that may be proposed.
+#[derive(Clone, Debug)]
+struct Other {
+    scheduling: Scheduling,
+    /// For how many windows it is left out.
+    left_out: u32,
+    /// For how many it will be left out, if it does not help.
+    next: u32,
+}
+
+/// For how many windows another scheduling is left out that did not help.
+const LEFT_OUT: u32 = 8;
 
 /// Why a cut or a scheduling is proposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +170,8 @@ impl Watch {
     /// The same, where the passes may run in one of these ways too. Each has as many ranks and replicas.
     #[must_use]
     pub fn or(self, others: Vec<Scheduling>) -> Self {
-        Self { others, ..self }
+        let other = |scheduling| Other { scheduling, left_out: 0, next: LEFT_OUT };
+        Self { others: others.into_iter().map(other).collect(), ..self }
     }
 
     /// The same, where ranks do not wait for each other at the end of a step.
@@ -199,6 +213,13 @@ impl Watch {
             return Ok(None);
         }
         let steps = std::mem::take(&mut self.steps);
+        for other in self.others.iter_mut().filter(|other| other.left_out > 0) {
+            other.left_out -= 1;
+            if other.left_out == 0 {
+                // It may be faster than what was found without it.
+                self.settled.clear();
+            }
+        }
         let seconds = median(steps.iter().map(|(seconds, _)| *seconds)).unwrap_or_default();
         let of_rank = |rank| median(steps.iter().filter_map(|(_, busy)| busy.get(rank).copied()));
         let busy =
@@ -212,7 +233,8 @@ impl Watch {
             self.pause = self.next_pause;
             self.next_pause = (2 * self.next_pause).min(LONGEST);
             if scheduling != self.scheduling {
-                self.others.retain(|other| *other != self.scheduling);
+                let tried = self.scheduling.clone();
+                self.leave_out(&tried);
             }
             let why = Why::ItWasFaster;
             return Ok(Some(Better { scheduling, counts, why, slowness, was: seconds, will_be: before }));
@@ -266,15 +288,28 @@ impl Watch {
     /// The proposed cut is not possible. For a while none is proposed.
     pub fn refused(&mut self) {
         if let Some(proposed) = self.proposed.take() {
-            self.others.retain(|other| *other != proposed);
+            self.leave_out(&proposed);
         }
         self.pause = self.next_pause;
         self.next_pause = (2 * self.next_pause).min(LONGEST);
         self.is_second = false;
     }
 
+    fn leave_out(&mut self, scheduling: &Scheduling) {
+        for other in self.others.iter_mut().filter(|other| other.scheduling == *scheduling) {
+            other.left_out = other.next;
+            other.next = (2 * other.next).min(LEFT_OUT * LONGEST);
+        }
+    }
+
+    /// What a change costs, in seconds, as far as it is known.
+    pub fn cost(&self) -> f64 {
+        self.cost
+    }
+
     fn begin_again(&mut self, seconds: f64) {
         self.cost = seconds;
+        self.proposed = None;
         self.steps.clear();
         self.left_out = WARM_UP;
         self.is_second = false;
@@ -348,7 +383,11 @@ impl Watch {
         // on, since a search by neighbours can end beside the best one.
         let step = self.step(&model, scheduling, &best)?.step;
         let mut found = Found { scheduling, step, counts: best.clone() };
-        if size(scheduling) <= MOST {
+        let now = self.step(&model, scheduling, &self.counts)?.step;
+        if now < found.step {
+            (found.step, found.counts) = (now, self.counts.clone());
+        }
+        if self.is_small(scheduling) {
             for start in [best, self.counts.clone(), even(&self.counts)] {
                 self.descend(&mut found, &model, start, within)?;
             }
@@ -360,7 +399,8 @@ impl Watch {
     fn best_other(&self, model: &ModelCosts, held: f64) -> Result<Option<Found<'_>>> {
         let within = self.memory.unwrap_or(held);
         let mut best: Option<Found<'_>> = None;
-        for scheduling in self.others.iter().filter(|other| **other != self.scheduling) {
+        let others = self.others.iter().filter(|other| other.left_out == 0).map(|other| &other.scheduling);
+        for scheduling in others.filter(|other| **other != self.scheduling) {
             let model = under(model.clone(), scheduling);
             // Where no cut is within the limit, there is an error.
             let Ok(counts) = partition(&model, scheduling.replicas.largest(), Some(within)) else {
@@ -373,12 +413,20 @@ impl Watch {
             }
         }
         if let Some(found) = &mut best
-            && size(found.scheduling) <= MOST
+            && self.is_small(found.scheduling)
         {
             let (start, model) = (found.counts.clone(), under(model.clone(), found.scheduling));
             self.descend(found, &model, start, within)?;
         }
         Ok(best)
+    }
+
+    /// Whether all neighbours of a cut can be simulated in about half a second.
+    fn is_small(&self, scheduling: &Scheduling) -> bool {
+        let schedule = scheduling.replicas.largest();
+        let [stages, micro_batches] = [schedule.stages(), schedule.micro_batches()].map(u64::from);
+        let steps = if self.barrier { 1 } else { STEPS };
+        stages * stages * 3 * stages * micro_batches * steps <= MOST
     }
 
     /// Takes the cut to which a descent from `start` leads, if its step is shorter. No rank may hold more
@@ -409,15 +457,11 @@ impl Watch {
     }
 }
 
-/// How many passes are simulated to look at all neighbours of a cut.
-fn size(scheduling: &Scheduling) -> u64 {
-    let schedule = scheduling.replicas.largest();
-    let [stages, micro_batches] = [schedule.stages(), schedule.micro_batches()].map(u64::from);
-    stages * stages * 3 * stages * micro_batches
-}
-
-/// The most such passes for which it is done. It takes about half a second.
+/// The most passes that are simulated to look at all neighbours of a cut.
 const MOST: u64 = 1 << 22;
+
+/// About how many steps are simulated where ranks do not meet at the end of each.
+const STEPS: u64 = 64;
 
 /// Rounding errors of sums of bytes.
 const ROUNDING: f64 = 1e-9;

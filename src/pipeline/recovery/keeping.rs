@@ -115,18 +115,24 @@ impl<S: Stage> Pipeline<S> {
         snapshots.era = all.iter().map(|has| has.era).max().unwrap_or_default();
         let Some(stamp) = self.newest_of_all(&all) else {
             snapshots.forget();
+            snapshots.cut = (snapshots.era, None);
             return Ok(match all.iter().any(|has| has.began) {
                 true => TakenBack::Nothing,
                 false => TakenBack::NotBegun,
             });
         };
-        let mut of_era = all.iter().filter(|has| has.era == stamp.era);
-        if let Some(cut) = of_era.find_map(|has| has.cut.clone())
-            && !self.is_cut_to(&cut, snapshots)?
+        // A process that has just changed its cut has forgotten the snapshots of the one before.
+        let of_stamp = all.iter().map(|has| &has.cut).filter(|(since, _)| *since <= stamp.era);
+        let cut =
+            of_stamp.max_by_key(|(since, cut)| (*since, cut.is_some())).and_then(|(_, cut)| cut.clone());
+        if let Some(cut) = &cut
+            && !self.is_cut_to(cut, snapshots)?
         {
             snapshots.forget();
+            snapshots.cut = (snapshots.era, None);
             return Ok(TakenBack::Nothing);
         }
+        snapshots.cut = (stamp.era, cut);
         snapshots.began = true;
         snapshots.forget_but(stamp);
         let (process, after) = (self.process(), self.after());
@@ -168,7 +174,7 @@ impl<S: Stage> Pipeline<S> {
     fn is_cut_to(&mut self, cut: &Cut, snapshots: &Snapshots) -> Result<bool> {
         match self.recut_to(cut) {
             Ok(_) => {}
-            Err(error) if self.has_failed() => return Err(error),
+            Err(error) if self.ends_by(&error) => return Err(error),
             Err(_) => return Ok(false),
         }
         snapshots.allow(self.most_kept());
@@ -197,13 +203,16 @@ impl<S: Stage> Pipeline<S> {
     /// one cut. A pipeline that joins again is given that cut first, if it is known.
     pub(in crate::pipeline) fn keep_anew(&mut self, before: &[Site]) {
         let now = ParameterInfo::sites(&self.parameters);
-        if now != before {
-            self.forget_kept();
-        }
         let cut = self.cut.as_ref().map(|(cut, _)| cut.clone());
         let is_known = cut.is_some() || now == self.sites_at_launch;
+        let are_others = now != before || !is_known;
+        if are_others {
+            self.forget_kept();
+        }
         if let Some(again) = &mut self.again {
-            (again.snapshots.paused, again.snapshots.cut) = (!is_known, cut);
+            let snapshots = &mut again.snapshots;
+            let since = if are_others { snapshots.era } else { snapshots.cut.0 };
+            (snapshots.paused, snapshots.cut) = (!is_known, (since, cut));
         }
     }
 

@@ -81,7 +81,6 @@ impl<S: Stage> RejoinState<S> {
                 TakenBack::NotBegun => None,
             };
         }
-        self.snapshots.cut = pipeline.cut.as_ref().map(|(cut, _)| cut.clone());
         Ok(pipeline)
     }
 }
@@ -202,8 +201,10 @@ impl<S: Stage> Pipeline<S> {
         }
         let crew = self.crew.as_ref().filter(|crew| crew.process != leaver);
         let fits = match (&self.fits, crew) {
+            // All begin with the cut at launch, and then return to the one of now.
             (Some(fits), Some(crew)) => {
-                fits(Some(&crew.without(leaver)), self.cut.as_ref().map(|(cut, _)| cut))
+                let (left, cut) = (crew.without(leaver), self.cut.as_ref().map(|(cut, _)| cut));
+                fits(Some(&left), None).and_then(|()| cut.map_or(Ok(()), |_| fits(Some(&left), cut)))
             }
             _ => Ok(()),
         };

@@ -19,8 +19,8 @@ pub(super) struct Snapshots {
     pub(super) began: bool,
     /// Whether none is made, because a pipeline that joins again would not have the layers of now.
     pub(super) paused: bool,
-    /// The cut that they belong to. `None`: the one at launch.
-    pub(super) cut: Option<Cut>,
+    /// The cut that they belong to since an era. `None`: the one at launch.
+    pub(super) cut: (u32, Option<Cut>),
     /// The snapshots of its own ranks, the older one first.
     pub(super) own: Vec<Snapshot>,
     /// The snapshots of the ranks of the process before it.
@@ -39,8 +39,8 @@ pub(super) struct Snapshot {
 pub(super) struct Inventory {
     pub(super) era: u32,
     pub(super) began: bool,
-    /// The cut that they belong to. `None`: the one at launch, or it has none.
-    pub(super) cut: Option<Cut>,
+    /// The cut that they belong to since an era. `None`: the one at launch, or it has none.
+    pub(super) cut: (u32, Option<Cut>),
     /// The snapshots of ranks, of this process and of others.
     pub(super) ranks: BTreeSet<Label>,
 }
@@ -53,7 +53,7 @@ impl Snapshots {
             era: 0,
             began: false,
             paused: false,
-            cut: None,
+            cut: (0, None),
             own: Vec::new(),
             kept: Arc::default(),
         }

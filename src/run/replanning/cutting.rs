@@ -75,9 +75,9 @@ impl<S: Stage> Session<'_, S> {
                 self.is_cut(&cut, replicas, answers);
                 Ok(())
             }
-            Err(error) if self.pipeline.has_failed() => Err(error),
+            Err(error) if self.pipeline.ends_by(&error) => Err(error),
             Err(error) => {
-                if let Some(replan) = &mut self.replan {
+                if let Some(replan) = self.replan.as_mut().filter(|_| answers.is_none()) {
                     replan.watch.refused();
                 }
                 self.note_of_cut(&format!("not changed: {error}"), answers);
@@ -90,28 +90,29 @@ impl<S: Stage> Session<'_, S> {
         }
     }
 
-    /// The pipeline has joined its run again, with the cut before or with the one at launch. `why`: what has
-    /// happened.
-    pub(in crate::run) fn follow_cut(&mut self, why: &str) {
+    /// The pipeline has joined its run again, with the cut of what the processes kept in memory, or with the
+    /// one at launch.
+    pub(in crate::run) fn follow_cut(&mut self) {
         let Some(replan) = &mut self.replan else {
             return;
         };
-        if let Some((cut, replicas)) = self.pipeline.cut_since_launch() {
-            // This process may be a new one.
-            if replan.now() != cut {
-                replan.goes_on(cut, replicas.clone(), 0.0, None);
-            }
-        } else if replan.now() != replan.launched() {
-            replan.goes_on_as_launched();
-            let Cut { schedule, layers, .. } = replan.now();
-            let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-            let event =
-                format!("cut as at launch again, {why}: schedule {schedule}, stages of {layers} layers");
-            if self.leads() {
-                self.listeners.show_everywhere(&event);
-            }
-            self.note_of_cut(&event, None);
+        let was = replan.now().clone();
+        match self.pipeline.cut_since_launch() {
+            Some((cut, replicas)) => replan.returns_to(cut, replicas.clone()),
+            None => replan.returns_to_launch(),
         }
+        if *replan.now() == was {
+            return;
+        }
+        let Cut { schedule, layers, .. } = replan.now();
+        let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let which =
+            if replan.now() == replan.launched() { "at launch" } else { "in what was kept in memory" };
+        let event = format!("cut as {which}: schedule {schedule}, stages of {layers} layers");
+        if self.leads() {
+            self.listeners.show_everywhere(&event);
+        }
+        self.note_of_cut(&event, None);
     }
 
     fn is_cut(&mut self, cut: &NewCut, replicas: Replicas, answers: Option<u64>) {

@@ -95,10 +95,17 @@ impl Replan {
         self.before = Some(std::mem::replace(&mut self.now, cut.clone()));
     }
 
-    /// The run goes on with the cut at launch.
-    pub(super) fn goes_on_as_launched(&mut self) {
+    /// The run has returned to this cut. Its ranks may be on other machines.
+    pub(super) fn returns_to(&mut self, cut: &Cut, replicas: Replicas) {
+        let next = (self.scheduling_of(cut, replicas), cut.layers.clone());
+        self.watch.set(next, self.watch.cost());
+        self.now = cut.clone();
+    }
+
+    /// The run has returned to the cut at launch.
+    pub(super) fn returns_to_launch(&mut self) {
         let (cut, scheduling) = self.launched.clone();
-        self.watch.set((scheduling, cut.layers.clone()), 0.0);
+        self.watch.set((scheduling, cut.layers.clone()), self.watch.cost());
         self.now = cut;
     }
 }

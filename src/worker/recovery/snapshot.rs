@@ -117,7 +117,12 @@ impl<S: Stage> Worker<S> {
                 }
             }
         }
-        Ok(())
+        match snapshot.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(RestartError::new("a snapshot is of other stages: its rank has fewer numbers").into())
+            }
+        }
     }
 }
 
