@@ -164,8 +164,13 @@ impl Throttled {
     /// Waits until the history has these words, and lets process 0 do some steps now and then: it takes
     /// nobody in while it waits for room for a line. [`LONGER`] is enough.
     pub(super) fn await_noted(&mut self, words: &str) {
+        self.await_noted_often(words, 1);
+    }
+
+    /// The same until it has these words so often.
+    pub(super) fn await_noted_often(&mut self, words: &str, times: usize) {
         let history = self.place.path("runs/small/history.jsonl");
-        while !fs::read_to_string(&history).is_ok_and(|text| text.contains(words)) {
+        while !fs::read_to_string(&history).is_ok_and(|text| text.matches(words).count() >= times) {
             self.let_go();
             std::thread::sleep(Duration::from_millis(500));
         }
