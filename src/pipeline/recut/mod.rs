@@ -108,7 +108,7 @@ impl<S: Stage> Pipeline<S> {
     ///     .launch()?;
     /// pipeline.step()?;
     /// // Rank 0 has the first and the last of four stages now.
-    /// let schedule = Schedule::zb_v(2, 4)?;
+    /// let schedule = Schedule::named("zb-v", 2, 4)?;
     /// pipeline.reschedule(&Replicas::one(schedule), gpt.model()?.cut(&[1, 2, 2, 1])?)?;
     /// pipeline.step()?;
     /// # Ok(())
