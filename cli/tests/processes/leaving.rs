@@ -148,7 +148,7 @@ fn a_process_leaves_after_the_model_was_cut_elsewhere() {
     run.has_left(1);
     run.running.truncate(1);
     let history = fs::read_to_string(dir.history()).unwrap();
-    assert!(!history.contains("cut as at launch"), "{history}");
+    assert!(!history.contains("with the cut at launch"), "{history}");
     run.ends_as_if_nothing_had_happened();
 }
 

@@ -362,7 +362,7 @@ fn a_process_is_lost_after_the_model_is_cut_elsewhere() {
             run.await_noted_often("from what the processes kept in memory", times);
         }
         let history = fs::read_to_string(dir.history()).unwrap();
-        assert!(!history.contains("cut as at launch"), "{sets:?}: {history}");
+        assert!(!history.contains("with the cut at launch"), "{sets:?}: {history}");
         run.ends_as_if_nothing_had_happened();
     }
 }

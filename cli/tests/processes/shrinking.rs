@@ -133,6 +133,6 @@ fn a_process_comes_back_after_the_model_was_cut_elsewhere() {
     run.begin(1);
     run.await_noted("all processes are there after");
     let history = fs::read_to_string(dir.history()).unwrap();
-    assert!(!history.contains("cut as at launch"), "{history}");
+    assert!(!history.contains("with the cut at launch"), "{history}");
     run.ends_as_if_nothing_had_happened();
 }

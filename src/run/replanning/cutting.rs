@@ -106,9 +106,11 @@ impl<S: Stage> Session<'_, S> {
         }
         let Cut { schedule, layers, .. } = replan.now();
         let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-        let which =
-            if replan.now() == replan.launched() { "at launch" } else { "in what was kept in memory" };
-        let event = format!("cut as {which}: schedule {schedule}, stages of {layers} layers");
+        let which = match replan.now() == replan.launched() {
+            true => "goes on with the cut at launch",
+            false => "goes on with the cut that was kept in memory",
+        };
+        let event = format!("{which}: schedule {schedule}, stages of {layers} layers");
         if self.leads() {
             self.listeners.show_everywhere(&event);
         }
