@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pipewright_stages::units::counted;
 use pipewright_stages::{DType, Device, Place, Stage};
 
 use super::spec::{Schedules, Spec};
@@ -76,19 +77,21 @@ impl Plan {
     /// The same run by other schedules of its replicas.
     ///
     /// # Errors
-    /// [`CallError`] when they are for other numbers of replicas, ranks or micro-batches, when they place the
-    /// stages in different ways, or when ranks are on GPUs.
+    /// [`CallError`] when they are for other numbers of replicas, ranks or micro-batches, or when ranks are
+    /// on GPUs. [`LaunchError`] when they place the stages in different ways, or go in two directions.
     pub(super) fn rescheduled(self: &Arc<Self>, replicas: &Replicas) -> Result<Arc<Self>> {
         let refuse = |problem: String| Err(CallError::new(problem).into());
         let (given, now) = (replicas.count(), self.replicas());
         if given != now {
             return refuse(format!(
-                "there are new schedules for {given} replicas, and the pipeline has {now}: give as many"
+                "there are new schedules for {}, and the pipeline has {now}: give as many",
+                counted(given.into(), "replica")
             ));
         }
         let given: Vec<_> = (0..given).map(|replica| replicas.schedule(replica)).collect();
         let sizes = |schedule: &Schedule| {
-            format!("{} ranks and {} micro-batches", schedule.ranks(), schedule.micro_batches())
+            let ranks = counted(schedule.ranks().into(), "rank");
+            format!("{ranks} and {} micro-batches", schedule.micro_batches())
         };
         for (replica, (old, new)) in self.schedules.iter().zip(&given).enumerate() {
             let [old_sizes, new_sizes] = [&**old, new].map(sizes);

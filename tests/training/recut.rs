@@ -14,7 +14,7 @@ fn cut(recipe: &Recipe, counts: &[usize]) -> Vec<StageBuilder<Sequential>> {
 }
 
 /// A cut of this many units in which each stage has one, and the stage `long` has the others.
-fn uneven(units: usize, stages: usize, long: usize) -> Vec<usize> {
+pub(crate) fn uneven(units: usize, stages: usize, long: usize) -> Vec<usize> {
     let mut counts = vec![1; stages];
     counts[long % stages] += units - stages;
     counts

@@ -6,6 +6,7 @@ use pipewright::plan::Replicas;
 
 use super::divided_models::{gpt_untied, mixtral};
 use super::frozen::recipe_with_adapters;
+use super::recut::uneven;
 use super::worlds::in_processes;
 use super::*;
 
@@ -21,9 +22,8 @@ fn by(recipe: &Recipe, schedule: &Schedule, long: usize) -> (Replicas, Vec<Stage
     let part = |share| Ok::<_, Error>(schedule.part(0..share));
     let replicas = Replicas::new(groups, recipe.replicas, part).expect("there are enough groups");
     let (units, stages) = (recipe.model().names().len(), schedule.stages() as usize);
-    let mut counts = vec![1; stages];
-    counts[long % stages] += units - stages;
-    (replicas, recipe.model().cut(&counts).expect("they add up to the model's units"))
+    let cut = recipe.model().cut(&uneven(units, stages, long));
+    (replicas, cut.expect("they add up to the model's units"))
 }
 
 /// Goes on by each of these schedules for a step.
@@ -171,7 +171,7 @@ fn schedules_that_do_not_fit_are_refused_and_the_pipeline_goes_on() {
         (
             Replicas::one(named("1f1b", 2, 4)),
             cut(2),
-            "there are new schedules for 1 replicas, and the pipeline has 2: give as many",
+            "there are new schedules for 1 replica, and the pipeline has 2: give as many",
         ),
         (
             two("1f1b", 3, 4),

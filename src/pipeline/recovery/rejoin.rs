@@ -204,7 +204,10 @@ impl<S: Stage> Pipeline<S> {
             // All begin with the cut at launch, and then return to the one of now.
             (Some(fits), Some(crew)) => {
                 let (left, cut) = (crew.without(leaver), self.cut.as_ref().map(|(cut, _)| cut));
-                fits(Some(&left), None).and_then(|()| cut.map_or(Ok(()), |_| fits(Some(&left), cut)))
+                fits(Some(&left), None).and_then(|()| match cut {
+                    Some(_) => fits(Some(&left), cut),
+                    None => Ok(()),
+                })
             }
             _ => Ok(()),
         };
