@@ -193,12 +193,30 @@ impl<P: Copy + Default> Mesh<P> {
         self
     }
 
+    /// The same ranks in another shape: `sizes` are replicas, pipeline ranks and shards. Processes and places
+    /// stay with the numbers of the ranks.
+    ///
+    /// # Errors
+    /// [`MeshError`] when a number is 0, or when there would be more or fewer ranks.
+    pub fn reshaped(&self, sizes: [u32; 3]) -> Result<Self> {
+        let mesh = Self::uneven(sizes, self.processes, &[])?;
+        match mesh.world_size() == self.world_size() {
+            true => Ok(Self { sizes, ..self.clone() }),
+            false => Err(MeshError::Places { places: self.places.len(), sizes }.into()),
+        }
+    }
+
     /// A mesh with one replica and one shard. For `processes` and `places` see [`Mesh::new`].
     ///
     /// # Errors
     /// As for [`Mesh::new`].
     pub fn of_pipeline(ranks: u32, processes: u32, places: &[P]) -> Result<Self> {
         Self::new([1, ranks, 1], processes, places)
+    }
+
+    /// The numbers of replicas, pipeline ranks and shards.
+    pub fn sizes(&self) -> [u32; 3] {
+        self.sizes
     }
 
     /// How many ranks there are along an axis.

@@ -110,6 +110,11 @@ impl<S: Stage> Ranks<S> {
         &self.mesh
     }
 
+    /// From now on the ranks are in another shape.
+    pub(crate) fn reshape(&mut self, mesh: &Mesh) {
+        self.mesh = mesh.clone();
+    }
+
     /// The other processes.
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::units::counted;
 use pipewright_stages::{DType, Device, Place, Stage};
 
-use super::spec::{Schedules, Spec};
+use super::spec::{Schedules, Spec, SyncMode};
 use crate::error::{CallError, LaunchError, Result, ScheduleError};
 use crate::groups::GradientGroups;
 use crate::id::{Axis, WorldRank};
@@ -40,7 +41,7 @@ impl Plan {
         check_threads(spec.threads_per_rank)?;
         check_sharded(spec)?;
         check_server(spec)?;
-        check_shards(spec)?;
+        check_shards(spec.shards, &*spec.optimizer, spec.is_served())?;
         check_private(spec)?;
         check_barrier(spec)?;
         let first = schedules.first().expect("checked: there are replicas");
@@ -65,57 +66,75 @@ impl Plan {
             clip: spec.clip,
             short_sums: spec.sums == DType::Bf16,
             privacy: spec.privacy,
-            sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
+            divides_updates: spec.sharded,
             state_on_host: spec.state_on_host,
             barrier: spec.barrier,
-            max_staleness: spec.max_staleness(),
+            server: match spec.sync {
+                SyncMode::Reduce => None,
+                SyncMode::Server { max_staleness } => Some(max_staleness),
+            },
             restarts: spec.restarts,
             threads: spec.threads_per_rank,
         })
     }
 
-    /// The same run by other schedules of its replicas.
+    /// The same run by other schedules, and perhaps in another shape: with other numbers of replicas, of ranks
+    /// of each, and of shards, but with as many ranks in all.
     ///
     /// # Errors
-    /// [`CallError`] when they are for other numbers of replicas, ranks or micro-batches, or when ranks are
-    /// on GPUs. [`LaunchError`] when they place the stages in different ways, or go in two directions.
-    pub(super) fn rescheduled(self: &Arc<Self>, replicas: &Replicas) -> Result<Arc<Self>> {
+    /// [`CallError`] when there would be more or fewer ranks, when the schedules are for other micro-batches,
+    /// when ranks are on GPUs, and when a parameter server would have another shape. [`LaunchError`] when the
+    /// schedules place the stages in different ways, or go in two directions, and when this many replicas or
+    /// shards cannot train.
+    pub(super) fn rescheduled(self: &Arc<Self>, replicas: &Replicas, shards: u32) -> Result<Arc<Self>> {
         let refuse = |problem: String| Err(CallError::new(problem).into());
-        let (given, now) = (replicas.count(), self.replicas());
-        if given != now {
+        let (count, all) = (replicas.count(), self.mesh.world_size());
+        let sizes = [count, replicas.ranks(), shards];
+        let wanted = sizes.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul);
+        if wanted != u64::from(all) {
+            let [replicas, ranks, shards] = [(count, "replica"), (sizes[1], "rank"), (shards, "shard")]
+                .map(|(size, what)| counted(size.into(), what));
             return refuse(format!(
-                "there are new schedules for {}, and the pipeline has {now}: give as many",
-                counted(given.into(), "replica")
+                "{replicas} of {ranks} of {shards} would be {}, and the pipeline has {all} in all: it keeps \
+                 as many",
+                counted(wanted, "rank"),
             ));
         }
-        let given: Vec<_> = (0..given).map(|replica| replicas.schedule(replica)).collect();
-        let sizes = |schedule: &Schedule| {
-            let ranks = counted(schedule.ranks().into(), "rank");
-            format!("{ranks} and {} micro-batches", schedule.micro_batches())
-        };
-        for (replica, (old, new)) in self.schedules.iter().zip(&given).enumerate() {
-            let [old_sizes, new_sizes] = [&**old, new].map(sizes);
-            if old_sizes != new_sizes {
+        let mesh = self.mesh.reshaped(sizes)?;
+        check_replicas(count, self.groups.count())?;
+        let is_served = self.server.is_some() && count > 1;
+        check_shards(shards, &*self.optimizer, is_served)?;
+        check_places_of_shards(&mesh)?;
+        let given: Vec<_> = (0..count).map(|replica| replicas.schedule(replica)).collect();
+        for (replica, schedule) in (0..).zip(&given) {
+            let (given_for, share) =
+                (schedule.micro_batches(), self.groups.share(replica, count).len() as u32);
+            if given_for != share {
                 return refuse(format!(
-                    "the new schedule of replica {replica} has {new_sizes}, and the one before has \
-                     {old_sizes}: give as many"
+                    "the new schedule of replica {replica} has {given_for} micro-batches, and its share of the \
+                     batch is {share}: `GradientGroups::share` says what each replica has"
                 ));
             }
-            check_one_placement(replica as u32, [new, given[0]])?;
+            check_one_placement(replica, [schedule, given[0]])?;
         }
         check_directions(given[0])?;
-        let lowered = |schedule: &Schedule| Arc::new(schedule.clone().in_turn().for_replicas(now));
+        let lowered = |schedule: &Schedule| Arc::new(schedule.clone().in_turn().for_replicas(count));
         let schedules: Vec<_> = given.into_iter().map(lowered).collect();
-        if schedules == self.schedules {
+        if schedules == self.schedules && mesh == self.mesh {
             return Ok(Arc::clone(self));
         }
-        let mut devices = self.mesh.world().map(|rank| self.mesh.place(rank).device);
+        let mut devices = mesh.world().map(|rank| mesh.place(rank).device);
         match devices.find(|device| *device != Device::Cpu) {
             Some(device) => refuse(format!(
                 "a rank is on {device}, and ranks on GPUs keep their schedule: by another one a head that is \
                  deferred has other bits, and NCCL connects the ranks of one placement"
             )),
-            None => Ok(Arc::new(Self { schedules, ..Self::clone(self) })),
+            None if self.server.is_some() && mesh != self.mesh => refuse(
+                "a parameter server has parts of the weights on each rank, and keeps its numbers of replicas \
+                 and ranks: take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)"
+                    .to_owned(),
+            ),
+            None => Ok(Arc::new(Self { schedules, mesh, ..Self::clone(self) })),
         }
     }
 }
@@ -307,32 +326,29 @@ fn check_barrier<S: Stage>(spec: &Spec<S>) -> Result<()> {
 }
 
 /// Refuses a number of shards that is no power of two, and what shards cannot do.
-fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
-    if spec.shards == 1 {
+fn check_shards(shards: u32, optimizer: &dyn Optimizer, is_served: bool) -> Result<()> {
+    if shards == 1 {
         return Ok(());
     }
-    if !spec.shards.is_power_of_two() {
-        let above = spec.shards.checked_next_power_of_two().unwrap_or(1).max(2);
+    if !shards.is_power_of_two() {
+        let above = shards.checked_next_power_of_two().unwrap_or(1).max(2);
         return Err(LaunchError::new(format!(
-            "{} shards are no power of two: call `.shards(...)` (`pipeline.shards`) with {} or {above}",
-            spec.shards,
+            "{shards} shards are no power of two: call `.shards(...)` (`pipeline.shards`) with {} or {above}",
             above / 2
         ))
         .into());
     }
-    let why = if !spec.optimizer.updates_parts() {
+    let why = if !optimizer.updates_parts() {
         format!(
-            "{:?} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts of them: \
-             take another optimizer",
-            spec.optimizer
+            "{optimizer:?} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts \
+             of them: take another optimizer"
         )
-    } else if spec.is_served() {
+    } else if is_served {
         "a server has parts of the weights itself: take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)"
             .to_owned()
     } else {
         return Ok(());
     };
-    let shards = spec.shards;
     Err(LaunchError::new(format!("{shards} shards cannot train: {why}; or set the number of shards to 1"))
         .into())
 }

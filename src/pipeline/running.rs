@@ -8,9 +8,8 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
-use super::recovery::{RejoinState, Rejoined};
+use super::recovery::{Layout, RejoinState, Rejoined};
 use super::recut::cut::Cut;
-use super::report::StepReport;
 use super::spec::{Cutter, Fits, SharedBuilder, Spec};
 use crate::actor::{Asked, Ranks};
 use crate::checkpoint::{Copies, Writing};
@@ -23,7 +22,7 @@ use crate::mesh::RankName;
 use crate::plan::Replicas;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
-use crate::worker::{Forwards, ParameterInfo, Plan, Site, Staleness, Trained};
+use crate::worker::{Forwards, ParameterInfo, Plan, Staleness, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
 /// checkpoint that is on its way is complete.
@@ -56,8 +55,8 @@ pub struct Pipeline<S: Stage> {
     pub(super) beside: AsyncCheckpoints,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
-    /// Where each parameter was at launch.
-    pub(super) sites_at_launch: Vec<Site>,
+    /// Which part of the model each rank had at launch.
+    pub(super) layout_at_launch: Layout,
     /// The cut with which it goes on since launch, and its schedules, if they are known.
     pub(super) cut: Option<(Cut, Replicas)>,
     /// The clocks of processes are compared by their time since this instant.
@@ -83,6 +82,7 @@ impl<S: Stage> Pipeline<S> {
         parameters: Vec<ParameterInfo>,
     ) -> Self {
         Self {
+            layout_at_launch: Layout::of(ranks.mesh(), &parameters),
             ranks,
             loaders,
             plan,
@@ -97,7 +97,6 @@ impl<S: Stage> Pipeline<S> {
             text: TextState::default(),
             beside: AsyncCheckpoints::default(),
             config: spec.config.clone(),
-            sites_at_launch: ParameterInfo::sites(&parameters),
             cut: None,
             parameters,
             origin: Instant::now(),
@@ -154,18 +153,6 @@ impl<S: Stage> Pipeline<S> {
     /// Whether no call is possible after this error: another process was lost, for example.
     pub(crate) fn ends_by(&self, error: &Error) -> bool {
         self.has_failed() || error.lost_process().is_some() || error.is_left_early()
-    }
-
-    /// For how long each rank of the pipeline worked in a step: in the replica and the shard that worked
-    /// longest.
-    pub(crate) fn busy_of_ranks(&self, report: &StepReport) -> Vec<f64> {
-        let (mesh, ranks) = (self.ranks.mesh(), self.schedule().ranks() as usize);
-        let mut busy = vec![0.0_f64; ranks];
-        for (world, rank) in mesh.world().zip(&report.ranks) {
-            let own = &mut busy[mesh.coordinate(world).rank.index()];
-            *own = own.max(rank.busy);
-        }
-        busy
     }
 
     /// The gradient groups of a batch. Each replica has a share of them.

@@ -12,7 +12,7 @@ use crate::worker::{Staleness, StepOutcome, StepRequest, Trained, Worker};
 impl<S: Stage> Pipeline<S> {
     /// Whether steps may have weights that are stale.
     pub(super) fn is_stale(&self) -> bool {
-        self.plan.max_staleness > 0
+        self.plan.max_staleness() > 0
     }
 
     /// How stale the weights of all ranks were in the steps that this pipeline has run, if they may be stale
@@ -31,7 +31,7 @@ impl<S: Stage> Pipeline<S> {
     /// become an update.
     pub(super) fn reported(&self, step: u64) -> u64 {
         match self.stale.since {
-            Some((first, _)) => step.saturating_sub(self.plan.max_staleness.into()).max(first),
+            Some((first, _)) => step.saturating_sub(self.plan.max_staleness().into()).max(first),
             None => step,
         }
     }

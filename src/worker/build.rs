@@ -32,7 +32,8 @@ impl<S: Stage> Worker<S> {
         let rank = seat.transport.rank();
         let at = plan.mesh.coordinate(rank);
         let schedule = Arc::clone(&plan.schedules[at.replica as usize]);
-        let (transport, team) = team::connected(seat.transport, &plan, &seat.progress)?;
+        let (mut transport, mut shared) = (seat.transport, None);
+        let team = team::team(&mut transport, &mut shared, &plan, &seat.progress)?;
         let shard_waits = team.as_ref().map(TeamEnd::waits);
         let mut worker = Self {
             lending: Lending::new(&plan),
@@ -42,6 +43,7 @@ impl<S: Stage> Worker<S> {
             moves: schedule.moves(at.rank),
             schedule,
             transport,
+            shared,
             team,
             gathered: HashMap::new(),
             borders: None,
@@ -78,15 +80,19 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Goes on by the schedules of another plan, and builds other stages in place of the rank's own, between
+    /// Goes on by the schedules and in the shape of another plan, and builds other stages in place of the rank's own, between
     /// two steps. Their weights are the initial ones, or zeros, until [`Worker::take`]. `has_blocks`: whether
     /// parameters of the model take few bits, and are what their builders make.
     ///
     /// # Errors
     /// Whatever a stage's builder returns. Then the rank has no stages, until this is called again.
     pub(crate) fn recut(&mut self, plan: Arc<Plan>, duty: Duty<S>, has_blocks: bool) -> Result<Built> {
+        let rank = self.transport.rank();
+        self.at = plan.mesh.coordinate(rank);
+        self.share = ReplicaShare::new(&plan, rank);
         self.schedule = Arc::clone(&plan.schedules[self.at.replica as usize]);
         self.moves = self.schedule.moves(self.at.rank);
+        self.team = team::team(&mut self.transport, &mut self.shared, &plan, &self.meter.progress)?;
         self.plan = plan;
         self.builders = duty.stages;
         (self.inputs, self.targets) = (duty.inputs, duty.targets);

@@ -106,7 +106,7 @@ impl<S: Stage> Worker<S> {
     /// Whatever a GPU or the transport reports.
     fn each_whole(&mut self, call: Call, show: &mut Show<'_>) -> Result<()> {
         self.transport.begin(call)?;
-        if self.share.replica > 0 && !self.plan.sharded {
+        if self.share.replica > 0 && !self.plan.is_sharded() {
             return Ok(());
         }
         for chunk in &mut self.chunks {
@@ -251,7 +251,7 @@ impl<S: Stage> Worker<S> {
     /// A parameter's optimizer state, as bytes, with the parts of all replicas. `None` if this replica has
     /// all of it.
     fn whole_state(&mut self, site: Site) -> Result<Option<Vec<Vec<u8>>>> {
-        if !self.plan.sharded {
+        if !self.plan.is_sharded() {
             return Ok(None);
         }
         let tensors = self.state_tensors(site);

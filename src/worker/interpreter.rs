@@ -18,7 +18,7 @@ use super::plan::{MakeLoss, Plan};
 use super::private::Clipping;
 use super::recovery::Restart;
 use super::strategy::{Lending, ReplicaShare, Strategy};
-use super::team::{TeamEnd, outer};
+use super::team::{Shared, TeamEnd, outer};
 use super::trace::Record;
 use crate::checksum::Checksum;
 use crate::data::{DataSource, Feed};
@@ -41,6 +41,8 @@ pub(crate) struct Worker<S: Stage> {
     /// What it moves to the host and back in a step.
     pub(super) moves: Vec<Move>,
     pub(super) transport: Box<dyn Transport<S::Wire> + Send>,
+    /// The transport, if its shards have ever used it too.
+    pub(super) shared: Option<Shared<S::Wire>>,
     /// The whole weights that the first shard has gathered, by stage and place in it, until they are hashed.
     pub(super) gathered: HashMap<(StageId, usize), Vec<f32>>,
     /// The other shards of the rank, if there are several.

@@ -37,13 +37,6 @@ pub struct ParameterInfo {
     pub(crate) weights: Option<Checksum>,
 }
 
-impl ParameterInfo {
-    /// Where each of these is.
-    pub(crate) fn sites(all: &[Self]) -> Vec<Site> {
-        all.iter().map(|info| info.site).collect()
-    }
-}
-
 /// What a rank has built.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Built {

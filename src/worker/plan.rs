@@ -16,8 +16,8 @@ use crate::mesh::{Axis, Mesh};
 use crate::privacy::Privacy;
 use crate::schedule::{Placement, Schedule};
 
-/// What all ranks of a run share. It follows from the spec. Only the schedules may change while the run
-/// lasts.
+/// What all ranks of a run share. It follows from the spec. Only the schedules, and the shape of the mesh,
+/// may change while the run lasts.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "holds a data source")]
 pub(crate) struct Plan {
@@ -37,14 +37,14 @@ pub(crate) struct Plan {
     pub(crate) short_sums: bool,
     /// How the gradients of micro-batches are clipped, and the noise that is added, if they are.
     pub(crate) privacy: Option<Privacy>,
-    /// Whether each replica updates only its part of the weights.
-    pub(crate) sharded: bool,
+    /// Whether each of several replicas updates only its part of the weights.
+    pub(crate) divides_updates: bool,
     /// Whether ranks on GPUs keep the optimizer's state on the host.
     pub(crate) state_on_host: bool,
     /// Whether all ranks wait for each other at the end of each step.
     pub(crate) barrier: bool,
-    /// How many steps' updates the weights of a step may lack. 0 if there is one replica.
-    pub(crate) max_staleness: u32,
+    /// If several replicas have a parameter server: how many steps' updates the weights of a step may lack.
+    pub(crate) server: Option<u32>,
     /// Whether and how ranks that fail are built again.
     pub(crate) restarts: Restarts,
     /// How many threads a rank has.
@@ -60,6 +60,19 @@ impl Plan {
     /// Into how many shards each rank of a replica is divided.
     pub(crate) fn shards(&self) -> u32 {
         self.mesh.size(Axis::Tensor)
+    }
+
+    /// Whether each replica updates only its part of the weights.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.replicas() > 1 && (self.divides_updates || self.server.is_some())
+    }
+
+    /// How many steps' updates the weights of a step may lack. 0 if there is one replica.
+    pub(crate) fn max_staleness(&self) -> u32 {
+        match self.replicas() {
+            1 => 0,
+            _ => self.server.unwrap_or(0),
+        }
     }
 
     /// Which rank holds which stage, in each replica.

@@ -37,14 +37,14 @@ impl<S: Stage> Worker<S> {
             }
             let mut index = 0;
             chunk.stage.visit_gradients(&mut |parameter| {
-                if self.plan.sharded {
+                if self.plan.is_sharded() {
                     parameter.own(chunk.slices.owned(index, own));
                 }
                 index += 1;
             });
         }
         self.lending.join(&mut self.chunks, &is_tied);
-        self.strategy = match self.plan.max_staleness {
+        self.strategy = match self.plan.max_staleness() {
             _ if replicas == 1 => Strategy::Alone,
             1.. => Strategy::Server(None),
             0 if on_gpus => Strategy::Gpus(GpuSums::new(&self.plan, &self.share, &self.chunks)),

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use pipewright_stages::{Coming, Device, Exchange, Kind, Shape, Shard, Team, Tensor};
 
 use super::plan::Plan;
@@ -19,18 +19,19 @@ const TEAM: Tag = Tag(1 << 62);
 
 type AnyEnd<W> = Box<dyn Transport<W> + Send>;
 
-/// A rank's end, and its team if there are several shards. Both then use one end.
-pub(super) fn connected<W: 'static>(
-    end: AnyEnd<W>,
+/// The shards of a rank in this plan, if there are several. They and the worker then use its end in turn:
+/// `shared` is that end, once it was needed.
+pub(super) fn team<W: 'static>(
+    end: &mut AnyEnd<W>,
+    shared: &mut Option<Shared<W>>,
     plan: &Plan,
     progress: &Arc<Progress>,
-) -> Result<(AnyEnd<W>, Option<TeamEnd>)> {
+) -> Result<Option<TeamEnd>> {
     if plan.shards() == 1 {
-        return Ok((end, None));
+        return Ok(None);
     }
     let rank = end.rank();
-    let shared = Shared(Arc::new(Mutex::new(end)));
-    let any: Box<dyn Any> = Box::new(shared.clone());
+    let any: Box<dyn Any> = Box::new(shared.get_or_insert_with(|| Shared::around(end)).clone());
     let Ok(tensors) = any.downcast::<Shared<Tensor>>() else {
         return Err(LaunchError::new(
             "stages whose wires are no tensors cannot be divided among shards: set the number of shards to 1",
@@ -51,7 +52,7 @@ pub(super) fn connected<W: 'static>(
     let shard = Shard { index: plan.mesh.coordinate(rank).shard, of: plan.shards() };
     let team = Team::new(shard, outer(&plan.data.shapes().0), Arc::new(Mutex::new(exchange)));
     let team = team.map_err(|error| LaunchError::because(error.to_string(), Box::new(Error::from(error))))?;
-    Ok((Box::new(shared), Some(TeamEnd { team, failure, waits })))
+    Ok(Some(TeamEnd { team, failure, waits }))
 }
 
 /// The dimensions of the rows of an input: each token is a row, and so is each of other inputs.
@@ -172,7 +173,7 @@ impl Exchange for Line {
             self.traded.push((peer, tensor));
             return Ok(());
         }
-        let sent = self.progress.during(WaitsFor::Shard(peer), || self.end.0.lock().send(peer, TEAM, tensor));
+        let sent = self.progress.during(WaitsFor::Shard(peer), || self.end.lock().send(peer, TEAM, tensor));
         self.told(sent)
     }
 
@@ -185,7 +186,7 @@ impl Exchange for Line {
             coming.iter().map(|coming| (self.ranks[coming.shard as usize], coming.shape, coming.dtype));
         let taken: Vec<Taken> = taken.filter(|(peer, ..)| self.end.trades_with(*peer)).collect();
         // It waits for what was announced before, from other ranks.
-        let trade = || self.end.0.lock().trade(TEAM, given, &taken);
+        let trade = || self.end.lock().trade(TEAM, given, &taken);
         let traded = self.progress.during(WaitsFor::All, trade);
         self.told(traded)
     }
@@ -193,7 +194,7 @@ impl Exchange for Line {
     fn receive(&mut self, shard: u32) -> pipewright_stages::Result<Tensor> {
         let peer = self.ranks[shard as usize];
         let receive = || {
-            let mut end = self.end.0.lock();
+            let mut end = self.end.lock();
             // What was traded is announced, and what is not on a GPU comes without.
             if !end.trades_with(peer) {
                 end.post_recv(peer, TEAM)?;
@@ -206,7 +207,21 @@ impl Exchange for Line {
 }
 
 /// An end that the worker and its stages use in turn, on one thread.
-struct Shared<W>(Arc<Mutex<AnyEnd<W>>>);
+pub(super) struct Shared<W>(Arc<Mutex<Option<AnyEnd<W>>>>);
+
+impl<W: 'static> Shared<W> {
+    /// Puts a shared end in the place of an end that it is around.
+    fn around(end: &mut AnyEnd<W>) -> Self {
+        let shared = Self(Arc::default());
+        let own = std::mem::replace(end, Box::new(shared.clone()));
+        *shared.0.lock() = Some(own);
+        shared
+    }
+
+    fn lock(&self) -> MappedMutexGuard<'_, AnyEnd<W>> {
+        MutexGuard::map(self.0.lock(), |end| end.as_mut().expect("it is around an end"))
+    }
+}
 
 impl<W> Clone for Shared<W> {
     fn clone(&self) -> Self {
@@ -216,90 +231,90 @@ impl<W> Clone for Shared<W> {
 
 impl<W: 'static> Transport<W> for Shared<W> {
     fn rank(&self) -> WorldRank {
-        self.0.lock().rank()
+        self.lock().rank()
     }
 
     fn ranks(&self) -> u32 {
-        self.0.lock().ranks()
+        self.lock().ranks()
     }
 
     fn begin(&mut self, call: Call) -> Result<()> {
-        self.0.lock().begin(call)
+        self.lock().begin(call)
     }
 
     fn end(&mut self) {
-        self.0.lock().end();
+        self.lock().end();
     }
 
     fn keep(&mut self, call: Call) {
-        self.0.lock().keep(call);
+        self.lock().keep(call);
     }
 
     fn kept(&self) -> u64 {
-        self.0.lock().kept()
+        self.lock().kept()
     }
 
     fn forget(&mut self) {
-        self.0.lock().forget();
+        self.lock().forget();
     }
 
     fn stop(&mut self) {
-        self.0.lock().stop();
+        self.lock().stop();
     }
 
     fn is_direct(&self, peer: WorldRank) -> bool {
-        self.0.lock().is_direct(peer)
+        self.lock().is_direct(peer)
     }
 
     fn start(&mut self, partners: &[WorldRank]) -> Result<()> {
-        self.0.lock().start(partners)
+        self.lock().start(partners)
     }
 
     fn check(&mut self) -> Result<()> {
-        self.0.lock().check()
+        self.lock().check()
     }
 
     fn send(&mut self, peer: WorldRank, tag: Tag, wire: W) -> Result<()> {
-        self.0.lock().send(peer, tag, wire)
+        self.lock().send(peer, tag, wire)
     }
 
     fn post_recv(&mut self, peer: WorldRank, tag: Tag) -> Result<()> {
-        self.0.lock().post_recv(peer, tag)
+        self.lock().post_recv(peer, tag)
     }
 
     fn poll(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<W>> {
-        self.0.lock().poll(peer, tag)
+        self.lock().poll(peer, tag)
     }
 
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
-        self.0.lock().wait(peer, tag)
+        self.lock().wait(peer, tag)
     }
 
     fn trades_with(&self, peer: WorldRank) -> bool {
-        self.0.lock().trades_with(peer)
+        self.lock().trades_with(peer)
     }
 
     fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[Taken]) -> Result<()> {
-        self.0.lock().trade(tag, given, taken)
+        self.lock().trade(tag, given, taken)
     }
 
     fn await_trades(&mut self) -> Result<()> {
-        self.0.lock().await_trades()
+        self.lock().await_trades()
     }
 
     fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {
-        self.0.lock().send_bytes(peer, tag, bytes)
+        self.lock().send_bytes(peer, tag, bytes)
     }
 
     fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
-        self.0.lock().recv_bytes(peer, tag)
+        self.lock().recv_bytes(peer, tag)
     }
 
     fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
-        self.0.lock().poll_bytes(peer, tag)
+        self.lock().poll_bytes(peer, tag)
     }
 
     fn listen(&mut self) -> Result<()> {
-        self.0.lock().listen()
+        self.lock().listen()
     }
 }

@@ -1,8 +1,10 @@
 //! Watching the steps of a training whose ranks become slow and fast again.
 
+use pipewright::groups::GradientGroups;
+use pipewright::mesh::{Map, Mesh};
 use pipewright::plan::{
-    Better, Fit, Fitting, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, Scheduling, Setting,
-    StageCost, Watch, Why,
+    Better, Fit, Fitting, LayerCost, LinkCost, ModelCosts, Prediction, Reduction, Replicas, Scheduling,
+    Setting, StageCost, Watch, Why,
 };
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::rng;
@@ -372,5 +374,149 @@ fn a_setting_is_chosen_by_the_times_that_steps_have() {
             let named = step(&setting(name, 1), false);
             assert!(chosen <= named * 1.001, "{chosen} by auto, and {named} by {name}, {ranks} ranks");
         }
+    }
+}
+
+/// Four ranks as replicas of pipelines of ranks of shards, and how slow each of the four is.
+struct Shapes {
+    times: Vec<f64>,
+    slowness: [f64; 4],
+    map: Map,
+    all: Vec<Scheduling>,
+}
+
+impl Shapes {
+    fn new(times: &[f64], map: Map) -> Self {
+        let shapes = [[1, 4, 1], [2, 2, 1], [4, 1, 1], [1, 2, 2], [1, 1, 4], [2, 1, 2]];
+        let by = |[count, ranks, shards]: [u32; 3], name: &str| {
+            let make = |share| Schedule::named(name, ranks, share);
+            let replicas = Replicas::new(GradientGroups::new(8, 4), count, make).expect("it fits");
+            Scheduling { schedule: name.to_owned(), recomputed: false, replicas, shards }
+        };
+        let all = shapes.into_iter().flat_map(|shape| ["1f1b", "zb-h1"].map(|name| by(shape, name)));
+        Self { times: times.to_vec(), slowness: [1.0; 4], map, all: all.collect() }
+    }
+
+    /// What layers cost in this shape. Two shards take a little more than half the time, and a sum over
+    /// replicas takes some time too.
+    fn costs(&self, [replicas, shards]: [u32; 2]) -> ModelCosts {
+        let times: Vec<f64> = self
+            .times
+            .iter()
+            .map(|time| time * (1.0 + 0.1 * f64::from(shards - 1)) / f64::from(shards))
+            .collect();
+        let link = LinkCost { latency: 0.1, per_byte: 1e-3 };
+        let reduction = Reduction { replicas, link, add: 1e-3, sent: 1.0, sharded: false };
+        model(&times).replicated(vec![8.0; times.len()], reduction).expect("possible costs")
+    }
+
+    /// By pipeline rank.
+    fn slowest(&self, by: &Scheduling) -> Vec<f64> {
+        let mesh = self.mesh(by);
+        let mut slowest = vec![0.0_f64; by.replicas.ranks() as usize];
+        for rank in mesh.world() {
+            let own = &mut slowest[mesh.coordinate(rank).rank.index()];
+            *own = own.max(self.slowness[rank.index()]);
+        }
+        slowest
+    }
+
+    fn mesh(&self, by: &Scheduling) -> Mesh {
+        let sizes = [by.replicas.count(), by.replicas.ranks(), by.shards];
+        Mesh::new(sizes, 1, &[]).expect("four ranks").mapped(self.map)
+    }
+
+    fn step(&self, by: &Scheduling, counts: &[usize]) -> Prediction {
+        let schedule = by.replicas.largest();
+        let costs = self.costs([by.replicas.count(), by.shards]).under(schedule);
+        let costs = costs.at_slowness(self.slowest(by)).expect("above 0");
+        let costs = costs.stages_on(counts, schedule.placement()).expect("all layers");
+        Prediction::of_replicas(&by.replicas, &costs, LinkKind::Buffered).expect("it ends")
+    }
+
+    /// The shortest step in any shape, if no rank holds more than this.
+    fn best(&self, memory: f64) -> f64 {
+        let steps = self.all.iter().flat_map(|by| {
+            let cuts = cuts(self.times.len(), by.replicas.largest().stages() as usize);
+            cuts.into_iter().map(|counts| self.step(by, &counts))
+        });
+        steps.filter(|step| step.peak_memory <= memory).map(|step| step.step).fold(f64::INFINITY, f64::min)
+    }
+
+    /// For how long each rank of the run works in a step.
+    fn busy(&self, by: &Scheduling, counts: &[usize]) -> Vec<f64> {
+        let mesh = self.mesh(by);
+        let costs = self.costs([by.replicas.count(), by.shards]).under(by.replicas.largest());
+        let of = |rank| {
+            let at = mesh.coordinate(rank);
+            let first = counts[..at.rank.index()].iter().sum::<usize>();
+            let cost = costs.stage(first..first + counts[at.rank.index()]);
+            let micro_batches = f64::from(by.replicas.schedule(at.replica).micro_batches());
+            self.slowness[rank.index()] * (micro_batches * cost.work() + cost.update)
+        };
+        mesh.world().map(of).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn another_shape_is_taken_where_it_is_faster(
+        times in prop::collection::vec(0.5..2.0_f64, 8),
+        slow in (0..4_usize, 1.0..3.0_f64),
+        launched in 0..12_usize,
+        by_replicas: bool,
+    ) {
+        let map = if by_replicas { Map::Replicas } else { Map::Pipeline };
+        let mut life = Shapes::new(&times, map);
+        let own = life.all[launched].clone();
+        let shape = [own.replicas.count(), own.shards];
+        let stages = own.replicas.largest().stages() as usize;
+        let counts = vec![8 / stages; stages];
+        let memory = 40.0;
+        let mut watch = Watch::new((life.costs(shape), true), own, counts, Some(memory), 0.5).mapped(map);
+        for of in life.all.chunk_by(|a, b| (a.replicas.count(), a.shards) == (b.replicas.count(), b.shards)) {
+            let of_shape = [of[0].replicas.count(), of[0].shards];
+            watch = match of_shape == shape {
+                true => watch.or(of.to_vec()),
+                false => watch.or_in_shape(life.costs(of_shape), of.to_vec()),
+            };
+        }
+        for slowness in [1.0, slow.1] {
+            life.slowness[slow.0] = slowness;
+            let mut changes = 0;
+            for step in (0..400).rev() {
+                let (by, counts) = (watch.scheduling().clone(), watch.counts().to_vec());
+                watch.add(life.step(&by, &counts).step, life.busy(&by, &counts));
+                if let Some(better) = watch.better(step + 10_000).expect("it is simulated") {
+                    // Only the slow rank is, whatever the shape.
+                    let expected = life.slowest(&by);
+                    let is_near = |(a, b): (&f64, &f64)| (a / b - 1.0).abs() < 1e-6;
+                    prop_assert!(better.slowness.iter().zip(&expected).all(is_near), "{better:?}");
+                    follow(&mut watch, &better, 0.5);
+                    changes += 1;
+                }
+            }
+            let now = life.step(watch.scheduling(), watch.counts());
+            let best = life.best(memory);
+            prop_assert!(now.step <= 1.1 * best, "{} instead of {best}", now.step);
+            prop_assert!(now.peak_memory <= memory * 1.001);
+            prop_assert!(changes <= 4, "{changes} changes");
+        }
+    }
+}
+
+/// Nobody knows what layers cost in a shape that the run was asked to have.
+#[test]
+fn in_a_shape_without_costs_nothing_is_proposed() {
+    let life = Shapes::new(&[1.0; 8], Map::Pipeline);
+    let [pipeline, _, replicas, ..] = &life.all[..] else { unreachable!() };
+    let watch = Watch::new((life.costs([1, 1]), true), pipeline.clone(), vec![2; 4], None, 0.0);
+    let mut watch = watch.or_in_shape(life.costs([4, 1]), vec![life.all[4].clone()]);
+    watch.set((replicas.clone(), vec![1, 7]), 0.0);
+    for _ in 0..100 {
+        watch.add(100.0, vec![100.0, 1.0, 1.0, 1.0]);
+        assert_eq!(watch.better(1_000_000).expect("it is simulated"), None);
     }
 }

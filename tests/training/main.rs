@@ -42,6 +42,7 @@ mod recut;
 mod refused_replicas;
 mod replicas;
 mod reschedule;
+mod reshape;
 mod shards;
 mod short_sums;
 mod steps;

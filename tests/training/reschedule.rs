@@ -171,18 +171,14 @@ fn schedules_that_do_not_fit_are_refused_and_the_pipeline_goes_on() {
         (
             Replicas::one(named("1f1b", 2, 4)),
             cut(2),
-            "there are new schedules for 1 replica, and the pipeline has 2: give as many",
+            "1 replica of 2 ranks of 1 shard would be 2 ranks, and the pipeline has 4 in all: it keeps as many",
         ),
         (
             two("1f1b", 3, 4),
             cut(3),
-            "replica 0 has 3 ranks and 2 micro-batches, and the one before has 2 ranks and 2 micro-",
+            "2 replicas of 3 ranks of 1 shard would be 6 ranks, and the pipeline has 4 in all",
         ),
-        (
-            two("1f1b", 2, 6),
-            cut(2),
-            "replica 0 has 2 ranks and 3 micro-batches, and the one before has 2 ranks and 2 micro-",
-        ),
+        (two("1f1b", 2, 6), cut(2), "replica 0 has 3 micro-batches, and its share of the batch is 2"),
         (two("zb-v", 2, 4), cut(2), "the schedule has 4 stages, and the new cut has 2: give as many"),
         (two("zb-v", 2, 4), fails, "no memory"),
     ] {

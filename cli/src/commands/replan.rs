@@ -15,6 +15,9 @@ use pipewright::stages::units::counted;
 
 /// Cut the model of a run elsewhere while it trains, or run its passes by another schedule
 ///
+/// It can also get more or fewer replicas, or shards of a rank, if the run began with enough
+/// pipeline.gradient_groups or pipeline.shard_groups for them.
+///
 /// Layers move to other ranks, and no step is lost. The run changes between two steps (with several
 /// processes, at the next step whose number is a multiple of 8). Weights and optimizer state move in memory;
 /// the weights stay the same, bit for bit. The config of the run does not change: a run that is resumed
@@ -28,6 +31,7 @@ Examples:
   pipewright replan runs/first 6,4
   pipewright replan runs/first --schedule zb-h1
   pipewright replan runs/first 2,3,3,2 --schedule zb-v     four stages on two ranks
+  pipewright replan runs/first --replicas 2                two replicas, each of half as many ranks
   pipewright train my.toml --set pipeline.replan=auto      the run finds the cut itself")]
 pub(super) struct Args {
     /// The folder of a run that trains now
@@ -42,6 +46,12 @@ pub(super) struct Args {
     /// What all stages recompute in backward
     #[arg(long, value_name = "WHAT")]
     recompute: Option<RecomputeWord>,
+    /// The number of replicas; there are as many ranks in all as before, so each replica has more or fewer
+    #[arg(long, value_name = "N")]
+    replicas: Option<u32>,
+    /// The number of shards of a rank; as for --replicas
+    #[arg(long, value_name = "N")]
+    shards: Option<u32>,
 }
 
 /// A word for what is recomputed.
@@ -88,27 +98,26 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let model = compose::model(&config)?;
     let names = model.names();
     let now = cut_now(&dir)?.filter(|_| dir.is_training());
-    let is_nothing = args.layers.is_empty() && args.schedule.is_none() && args.recompute.is_none();
-    if is_nothing {
+    let mut change = Change {
+        layers: Some(args.layers.clone()).filter(|layers| !layers.is_empty()),
+        schedule: args.schedule.clone(),
+        recompute: args.recompute.map(Recompute::from),
+        replicas: args.replicas,
+        shards: args.shards,
+    };
+    if change == Change::default() {
         return super::print(&listed(args, &names, now));
     }
     check_layers(&args.layers, names.len())?;
-    let layers = match (&args.layers[..], &args.schedule) {
-        ([], Some(schedule)) => {
-            let stages = now.map_or(config.pipeline.stages, |now| now.layers.len());
-            compose::counts_by(&config, schedule, stages)?
-        }
-        ([], None) => None,
-        (layers, _) => Some(layers.to_vec()),
-    };
-    let change =
-        Change { layers, schedule: args.schedule.clone(), recompute: args.recompute.map(Recompute::from) };
-    if !dir.is_training() {
+    let Some(now) = now else {
         return Err(Error::refused(format!(
             "no process trains in {}: begin with another cut, by --set pipeline.partition=..., or another \
              pipeline.schedule",
             args.run.display()
         )));
+    };
+    if change.layers.is_none() {
+        change.layers = compose::counts_after(&config, &now, &change)?;
     }
     let interrupt = Interrupt::on_signals(|| ())?;
     let question = dir.ask_for_cut(change)?;
@@ -144,10 +153,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn listed(args: &Args, names: &[&str], now: Option<Cut>) -> String {
     let run = args.run.display();
     let count = counted(names.len() as u64, "layer");
-    let Some(Cut { layers, schedule, .. }) = now else {
+    let Some(Cut { layers, schedule, replicas, shards, .. }) = now else {
         return format!("{run}: {count}: {}\nno process trains there\n", names.join(", "));
     };
-    let mut text = format!("{run}: {count} by schedule {schedule}\n");
+    let several = |count: u32, noun| match count {
+        1 => String::new(),
+        count => format!(", {count} {noun}"),
+    };
+    let (replicas, shards) = (several(replicas, "replicas"), several(shards, "shards of a rank"));
+    let mut text = format!("{run}: {count} by schedule {schedule}{replicas}{shards}\n");
     let mut left = names;
     for (stage, count) in layers.iter().enumerate() {
         let (own, rest) = left.split_at((*count).min(left.len()));

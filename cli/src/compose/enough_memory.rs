@@ -98,13 +98,13 @@ impl Room {
     /// # Errors
     /// As for [`memory`], [`check_memory`] and [`RanksHere::of`].
     pub fn check(&self, crew: Option<&Crew>, cut: Option<&Cut>) -> Result<()> {
-        let pipeline = &self.config.pipeline;
-        let here = RanksHere::of(crew, [pipeline.replicas, self.plan.replicas.ranks(), pipeline.shards])?;
         let (config, plan) = match cut {
             Some(cut) => changed(&self.config, &self.plan, cut)?,
             None => (self.config.clone(), self.plan.clone()),
         };
-        check_memory(&self.config, &memory(&config, &plan)?, &here, &self.limits)
+        let sizes = [config.pipeline.replicas, plan.replicas.ranks(), config.pipeline.shards];
+        let here = RanksHere::of(crew, sizes)?;
+        check_memory(&config, &memory(&config, &plan)?, &here, &self.limits)
     }
 }
 

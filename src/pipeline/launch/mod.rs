@@ -106,7 +106,7 @@ fn start<S: Stage>(
         Job::build(Arc::clone(plan), seats.next().expect("one for each rank"), cores)
     })?;
     let Fitted { parameters, ties, first_trained } = fit(built, plan)?;
-    if let Some(tie) = ties.first().filter(|_| plan.max_staleness > 0) {
+    if let Some(tie) = ties.first().filter(|_| plan.max_staleness() > 0) {
         return Err(LaunchError::new(format!(
             "weights may not be stale in a model with tied parameters (`{}`), whose copies must stay equal: \
              set `max_staleness` (`pipeline.max_staleness`) to 0",

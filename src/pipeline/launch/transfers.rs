@@ -16,7 +16,7 @@ use crate::worker::{Plan, WINDOW};
 /// gradients over replicas, for the end of a step, for its own end). Where weights may be stale, nothing is
 /// answered, and a rank whose step is done takes nothing: there is no limit but staleness.
 pub(super) fn room(plan: &Plan) -> usize {
-    if plan.max_staleness > 0 {
+    if plan.max_staleness() > 0 {
         return NO_LIMIT;
     }
     let receives = |schedule: &Schedule, rank| {

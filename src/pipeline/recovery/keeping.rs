@@ -5,14 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use pipewright_stages::{Stage, optimizer};
 
-use super::snapshots::{Inventory, Snapshot, Snapshots};
+use super::snapshots::{Inventory, Layout, Snapshot, Snapshots};
 use crate::actor::Job;
 use crate::error::{RestartError, Result};
 use crate::fabric::{Item, Stamp};
 use crate::id::{Rank, WorldRank};
 use crate::pipeline::recut::cut::Cut;
 use crate::pipeline::running::Pipeline;
-use crate::worker::{ParameterInfo, Site};
+use crate::worker::ParameterInfo;
 
 /// What processes return to after one was lost.
 pub(super) enum TakenBack {
@@ -199,13 +199,12 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// The model is cut elsewhere: its parameters were at these sites before. Snapshots are of the stages of
-    /// one cut. A pipeline that joins again is given that cut first, if it is known.
-    pub(in crate::pipeline) fn keep_anew(&mut self, before: &[Site]) {
-        let now = ParameterInfo::sites(&self.parameters);
+    /// The model is cut elsewhere. `before`: the layout before. Snapshots are of one layout. A pipeline that joins again is given that cut first, if it is known.
+    pub(in crate::pipeline) fn keep_anew(&mut self, before: &Layout) {
+        let now = self.layout();
         let cut = self.cut.as_ref().map(|(cut, _)| cut.clone());
-        let is_known = cut.is_some() || now == self.sites_at_launch;
-        let are_others = now != before || !is_known;
+        let is_known = cut.is_some() || now == self.layout_at_launch;
+        let are_others = now != *before || !is_known;
         if are_others {
             self.forget_kept();
         }
@@ -214,6 +213,11 @@ impl<S: Stage> Pipeline<S> {
             let since = if are_others { snapshots.era } else { snapshots.cut.0 };
             (snapshots.paused, snapshots.cut) = (!is_known, (since, cut));
         }
+    }
+
+    /// Which part of the model each rank has.
+    pub(in crate::pipeline) fn layout(&self) -> Layout {
+        Layout::of(self.ranks.mesh(), &self.parameters)
     }
 
     /// Lets other processes give snapshots of ranks with these parameters.

@@ -6,6 +6,7 @@ mod snapshots;
 mod state;
 
 pub(super) use rejoin::launch_or_join;
+pub(super) use snapshots::Layout;
 pub(super) use state::RejoinState;
 pub use state::Rejoined;
 pub(crate) use state::{Leaving, Wish};

@@ -7,7 +7,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::fabric::{Item, Kept, Label, Stamp};
+use crate::mesh::Mesh;
 use crate::pipeline::recut::cut::Cut;
+use crate::worker::{ParameterInfo, Site};
+
+/// Which part of the model each rank has. Ranks of two layouts make different snapshots.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::pipeline) struct Layout {
+    mesh: Mesh,
+    /// By parameter.
+    sites: Vec<Site>,
+}
+
+impl Layout {
+    pub(in crate::pipeline) fn of(mesh: &Mesh, parameters: &[ParameterInfo]) -> Self {
+        Self { mesh: mesh.clone(), sites: parameters.iter().map(|info| info.site).collect() }
+    }
+}
 
 /// The snapshots that a process keeps.
 #[derive(Debug)]

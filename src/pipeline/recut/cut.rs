@@ -1,9 +1,9 @@
-//! How a model is cut, and in which order its passes run.
+//! How a model is cut and shared, and in which order its passes run.
 
 use pipewright_stages::Recompute;
 use serde::{Deserialize, Serialize};
 
-/// How a model is cut, and in which order its passes run: what may change while it is trained.
+/// How a model is cut and shared, and in which order its passes run: what may change while it is trained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
     /// The layers of each stage.
@@ -12,4 +12,15 @@ pub struct Cut {
     pub schedule: String,
     /// What all stages recompute. `None`: what they recomputed at launch.
     pub recompute: Option<Recompute>,
+    /// The number of replicas.
+    #[serde(default = "one")]
+    pub replicas: u32,
+    /// The number of shards of a rank.
+    #[serde(default = "one")]
+    pub shards: u32,
+}
+
+/// Older versions did not write these numbers.
+fn one() -> u32 {
+    1
 }

@@ -7,7 +7,7 @@ use pipewright_stages::Stage;
 use crate::checkpoint::{Held, Whole};
 use crate::error::Result;
 use crate::id::Rank;
-use crate::mesh::{Axis, Coordinate};
+use crate::mesh::{Axis, Coordinate, Mesh};
 use crate::pipeline::running::Pipeline;
 use crate::worker::ParameterInfo;
 
@@ -15,8 +15,13 @@ use crate::worker::ParameterInfo;
 const AT_ONCE: u64 = 256 << 20;
 
 impl<S: Stage> Pipeline<S> {
-    /// All tensors that this process's ranks need, and how many bytes it gave to others.
-    pub(super) fn exchange(&self, own: Vec<Whole>, new: &[ParameterInfo]) -> Result<(Held, u64)> {
+    /// All tensors that this process's ranks need in this mesh, and how many bytes it gave to others.
+    pub(super) fn exchange(
+        &self,
+        own: Vec<Whole>,
+        new: &[ParameterInfo],
+        mesh: &Mesh,
+    ) -> Result<(Held, u64)> {
         let mut held = Held::default();
         if self.processes() == 1 {
             own.into_iter().for_each(|whole| held.add(whole));
@@ -24,7 +29,7 @@ impl<S: Stage> Pipeline<S> {
         }
         let mut needed: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for info in new {
-            needed.entry(&info.name).or_default().extend(self.processes_of(info.site.rank));
+            needed.entry(&info.name).or_default().extend(processes_of(info.site.rank, mesh));
         }
         // Whole tensors are on the first shard of the first replica, at their first site.
         let owners = self.parameters.iter().filter(|info| !info.is_tied);
@@ -50,16 +55,15 @@ impl<S: Stage> Pipeline<S> {
         own.into_values().for_each(|whole| held.add(whole));
         Ok((held, given))
     }
+}
 
-    /// The processes that have a rank of the pipeline, in any replica or shard.
-    fn processes_of(&self, rank: Rank) -> impl Iterator<Item = u32> + '_ {
-        let mesh = self.ranks.mesh();
-        let replicas = 0..mesh.size(Axis::Data);
-        replicas.flat_map(move |replica| {
-            let shards = 0..mesh.size(Axis::Tensor);
-            shards.map(move |shard| mesh.process(mesh.world_rank(Coordinate { replica, rank, shard })))
-        })
-    }
+/// The processes that have a rank of the pipeline, in any replica or shard.
+fn processes_of(rank: Rank, mesh: &Mesh) -> impl Iterator<Item = u32> + '_ {
+    let replicas = 0..mesh.size(Axis::Data);
+    replicas.flat_map(move |replica| {
+        let shards = 0..mesh.size(Axis::Tensor);
+        shards.map(move |shard| mesh.process(mesh.world_rank(Coordinate { replica, rank, shard })))
+    })
 }
 
 /// Names whose tensors have at most [`AT_ONCE`] bytes together, or one of more.

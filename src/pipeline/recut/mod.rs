@@ -25,7 +25,8 @@ use crate::actor::Job;
 use crate::checkpoint::{Copies, TensorInfo, Whole};
 use crate::error::{CallError, Result};
 use crate::fabric::Call;
-use crate::id::Rank;
+use crate::id::WorldRank;
+use crate::mesh::Mesh;
 use crate::plan::Replicas;
 use crate::worker::{ParameterInfo, Plan};
 
@@ -35,7 +36,7 @@ use crate::worker::{ParameterInfo, Plan};
 pub struct Recut {
     /// How long the steps waited for it, in seconds.
     pub seconds: f64,
-    /// How many parameters are on another rank of the pipeline than before.
+    /// How many parameters are on another rank than before, or on more or fewer ranks.
     pub moved: usize,
     /// The bytes that this process gave to others.
     pub given: u64,
@@ -84,8 +85,8 @@ impl<S: Stage> Pipeline<S> {
         self.change(call, Arc::clone(&self.plan), stages, None)
     }
 
-    /// Trains on by other schedules, and with the model cut into their stages: as many ranks, replicas and
-    /// micro-batches as before, but perhaps other placements, and more or fewer stages on a rank. So the
+    /// Trains on by other schedules, and with the model cut into their stages: with as many micro-batches as
+    /// before, but perhaps other placements, and more or fewer stages on a rank. So the
     /// weights after the next steps are the same, bit for bit, as by the old schedules. With several
     /// processes it is a call of all. What was read ahead of the data is read again.
     ///
@@ -116,23 +117,74 @@ impl<S: Stage> Pipeline<S> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Pipeline::recut`]. [`CallError`] also when the schedules are for other numbers of replicas,
-    /// ranks or micro-batches, or when ranks are on GPUs: there a head that is deferred has other bits, and
-    /// NCCL connects the ranks of one placement. [`LaunchError`](crate::error::LaunchError) also when they
-    /// place stages in different ways, or go in two directions.
+    /// As for [`Pipeline::recut`]. [`CallError`] also when the schedules are for other micro-batches, when
+    /// there would be more or fewer ranks in all, or when ranks are on GPUs: there a head that is deferred
+    /// has other bits, and NCCL connects the ranks of one placement.
+    /// [`LaunchError`](crate::error::LaunchError) also when they place stages in different ways, or go in two
+    /// directions.
     pub fn reschedule(&mut self, replicas: &Replicas, stages: Vec<StageBuilder<S>>) -> Result<Recut> {
-        self.reschedule_to(replicas, stages, None)
+        let shards = self.shards();
+        self.reschedule_to((replicas, shards), stages, None)
+    }
+
+    /// As [`Pipeline::reschedule`], in another shape: with other numbers of replicas, of ranks of each, and of
+    /// shards of a rank. Their product, the number of ranks in all, stays the same. The batch keeps its
+    /// [gradient groups](crate::PipelineBuilder::gradient_groups), and the model its
+    /// [shard groups](crate::stages::models::Model::with_shard_groups): replicas and shards share these. So
+    /// the weights after the next steps are the same, bit for bit, as in the old shape.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use pipewright::groups::GradientGroups;
+    /// # use pipewright::plan::Replicas;
+    /// # use pipewright::{Pipeline, Result, schedule::Schedule};
+    /// # use pipewright::data::{Corpus, Windows};
+    /// # use pipewright::stages::{loss::CrossEntropy, models::Gpt};
+    /// # fn main() -> Result<()> {
+    /// # let (dim, context) = (16, 16);
+    /// # let gpt = Gpt { vocab: 256, dim, layers: 2, heads: 2, context, dropout: 0.1, tied: true, seed: 1 };
+    /// # let corpus = Arc::new(Corpus::built_in());
+    /// # let data = Windows::drawn(Arc::clone(&corpus), 0..corpus.count(), 2, 16, 1)?;
+    /// let model = || gpt.model()?.with_shard_groups(2);
+    /// // A pipeline of 4 ranks.
+    /// let mut pipeline = Pipeline::builder()
+    ///     .schedule(Schedule::one_f_one_b(4, 4)?)
+    ///     .gradient_groups(2)
+    ///     .stages(model()?.split(4)?)
+    ///     .loss(CrossEntropy::default().with_shard_groups(2)?)
+    ///     .data(Arc::new(data))
+    ///     .launch()?;
+    /// pipeline.step()?;
+    /// // 2 replicas of 1 rank of 2 shards.
+    /// let share = |micro_batches| Schedule::one_f_one_b(1, micro_batches);
+    /// let replicas = Replicas::new(GradientGroups::new(4, 2), 2, share)?;
+    /// pipeline.reshape(&replicas, 2, model()?.split(1)?)?;
+    /// pipeline.step()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Pipeline::reschedule`]. [`CallError`] also when a parameter server would get another shape.
+    /// [`LaunchError`](crate::error::LaunchError) also when this many replicas or shards cannot train.
+    pub fn reshape(
+        &mut self,
+        replicas: &Replicas,
+        shards: u32,
+        stages: Vec<StageBuilder<S>>,
+    ) -> Result<Recut> {
+        self.reschedule_to((replicas, shards), stages, None)
     }
 
     fn reschedule_to(
         &mut self,
-        replicas: &Replicas,
+        (replicas, shards): (&Replicas, u32),
         stages: Vec<StageBuilder<S>>,
         cut: Option<&Cut>,
     ) -> Result<Recut> {
         let step = self.next_step;
         let call = self.begin(format_args!("new schedules before step {step}"))?;
-        let plan = self.plan.rescheduled(replicas);
+        let plan = self.plan.rescheduled(replicas, shards);
         let plan = self.all_do("checking the new schedules", plan)?;
         let cut = cut.map(|cut| (cut.clone(), replicas.clone()));
         self.change(call, plan, stages, cut)
@@ -166,7 +218,7 @@ impl<S: Stage> Pipeline<S> {
                 return Err(refused);
             }
         };
-        let (moved, before) = (self.moved(&fitted.parameters), ParameterInfo::sites(&self.parameters));
+        let (moved, before) = (self.moved(&fitted.parameters, &plan.mesh), self.layout());
         self.plan = plan;
         // Before all take their weights together: then no process sends what another one does not allow yet.
         self.allow_snapshots(&fitted.parameters);
@@ -200,7 +252,7 @@ impl<S: Stage> Pipeline<S> {
             }
         };
         let (replicas, stages) = self.all_do("cutting the model", made)?;
-        Ok((self.reschedule_to(&replicas, stages, Some(cut))?, replicas))
+        Ok((self.reschedule_to((&replicas, cut.shards), stages, Some(cut))?, replicas))
     }
 
     /// The cut with which it goes on since launch, and its schedules, if [`Pipeline::recut_to`] has made it.
@@ -219,7 +271,7 @@ impl<S: Stage> Pipeline<S> {
         let kinds: BTreeSet<String> = mesh.world().map(kind).collect();
         let problem = if count != stages {
             format!("the schedule has {stages} stages, and the new cut has {count}: give as many")
-        } else if self.plan.max_staleness > 0 {
+        } else if self.plan.max_staleness() > 0 {
             "weights may be stale, so replicas have different ones: only without staleness can layers go to \
              other ranks"
                 .to_owned()
@@ -239,7 +291,9 @@ impl<S: Stage> Pipeline<S> {
         }
         let described = stages.iter().enumerate();
         let described = described.map(|(stage, builder)| (format!("stage {stage}"), builder.described()));
-        let parts = described.chain(orders(plan)).collect();
+        let shape =
+            ("the numbers of replicas, ranks and shards".to_owned(), format!("{:?}", plan.mesh.sizes()));
+        let parts = std::iter::once(shape).chain(described).chain(orders(plan)).collect();
         let what = "comparing the new cut";
         self.ranks.together(what, |peers| peers.compare(what, Ok(parts)))
     }
@@ -299,8 +353,9 @@ impl<S: Stage> Pipeline<S> {
     /// Gives the ranks' new stages their tensors. Returns how many bytes this process gave to others.
     fn take(&mut self, own: Vec<Whole>, fitted: Fitted) -> Result<u64> {
         let Fitted { parameters, ties, first_trained } = fitted;
-        let given = self.exchange(own, &parameters);
+        let given = self.exchange(own, &parameters, &self.plan.mesh);
         let (held, given) = self.note(given)?;
+        self.ranks.reshape(&self.plan.mesh);
         let held = Arc::new(held);
         let taken = self.ranks.ask_all("taking weights", |_| {
             let (held, ties) = (Arc::clone(&held), ties.clone());
@@ -315,15 +370,19 @@ impl<S: Stage> Pipeline<S> {
         Ok(given)
     }
 
-    /// How many parameters are on another rank of the pipeline.
-    fn moved(&self, new: &[ParameterInfo]) -> usize {
-        let before: HashMap<&str, Rank> = sites(&self.parameters).collect();
-        sites(new).filter(|(name, rank)| before.get(name) != Some(rank)).count()
+    /// How many parameters are on another rank, or on more or fewer ranks.
+    fn moved(&self, new: &[ParameterInfo], mesh: &Mesh) -> usize {
+        let before: HashMap<&str, Vec<WorldRank>> = sites(&self.parameters, self.ranks.mesh()).collect();
+        sites(new, mesh).filter(|(name, ranks)| before.get(name) != Some(ranks)).count()
     }
 }
 
-/// The parameters, each with its rank of the pipeline.
-fn sites(parameters: &[ParameterInfo]) -> impl Iterator<Item = (&str, Rank)> {
+/// The parameters, each with its ranks, in all replicas and shards.
+fn sites<'a>(
+    parameters: &'a [ParameterInfo],
+    mesh: &'a Mesh,
+) -> impl Iterator<Item = (&'a str, Vec<WorldRank>)> {
     let first = parameters.iter().filter(|info| !info.is_tied);
-    first.map(|info| (&*info.name, info.site.rank))
+    let is_there = |rank: &WorldRank, info: &ParameterInfo| mesh.coordinate(*rank).rank == info.site.rank;
+    first.map(move |info| (&*info.name, mesh.world().filter(|rank| is_there(rank, info)).collect()))
 }

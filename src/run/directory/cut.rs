@@ -58,6 +58,7 @@ pub enum Reason {
 
 /// What shall change in a run's cut. What is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Change {
     /// The layers of each stage.
     pub layers: Option<Vec<usize>>,
@@ -65,6 +66,11 @@ pub struct Change {
     pub schedule: Option<String>,
     /// What all stages recompute.
     pub recompute: Option<Recompute>,
+    /// The number of replicas. There are as many ranks in all as before: so a replica has more ranks, or
+    /// fewer.
+    pub replicas: Option<u32>,
+    /// The number of shards of a rank. As for replicas.
+    pub shards: Option<u32>,
 }
 
 impl Change {
@@ -73,12 +79,14 @@ impl Change {
         Self { layers: Some(layers), ..Self::default() }
     }
 
-    /// The cut after it.
-    pub(in crate::run) fn of(self, now: &Cut) -> Cut {
+    /// The cut after it, if the run has this one now.
+    pub fn of(self, now: &Cut) -> Cut {
         Cut {
             layers: self.layers.unwrap_or_else(|| now.layers.clone()),
             schedule: self.schedule.unwrap_or_else(|| now.schedule.clone()),
             recompute: self.recompute.or(now.recompute),
+            replicas: self.replicas.unwrap_or(now.replicas),
+            shards: self.shards.unwrap_or(now.shards),
         }
     }
 }
@@ -150,6 +158,14 @@ impl NewCut {
         let (from, to) = (&self.from, &self.to);
         let list = |layers: &[usize]| layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let mut changes = Vec::new();
+        if to.replicas != from.replicas {
+            let replicas = counted(to.replicas.into(), "replica");
+            changes.push(format!("the run has {replicas} instead of {}", from.replicas));
+        }
+        if to.shards != from.shards {
+            let shards = counted(to.shards.into(), "shard");
+            changes.push(format!("a rank has {shards} instead of {}", from.shards));
+        }
         if to.schedule != from.schedule {
             changes.push(format!("the schedule is {} instead of {}", to.schedule, from.schedule));
         }

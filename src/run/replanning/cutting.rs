@@ -28,7 +28,7 @@ impl<S: Stage> Session<'_, S> {
     /// Adds a step to what is watched.
     pub(in crate::run) fn watch(&mut self, report: &StepReport) {
         if let (Some(Replan { watch, is_automatic: true, .. }), Some(_)) = (&mut self.replan, &self.writer) {
-            watch.add(report.seconds, self.pipeline.busy_of_ranks(report));
+            watch.add(report.seconds, report.ranks.iter().map(|rank| rank.busy).collect());
         }
     }
 

@@ -33,7 +33,8 @@ impl Replan {
     pub fn when_asked(watch: Watch) -> Self {
         let scheduling = watch.scheduling().clone();
         let (layers, schedule) = (watch.counts().to_vec(), scheduling.schedule.clone());
-        let now = Cut { layers, schedule, recompute: None };
+        let (replicas, shards) = (scheduling.replicas.count(), scheduling.shards);
+        let now = Cut { layers, schedule, recompute: None, replicas, shards };
         let launched = (now.clone(), scheduling);
         Self { watch, is_automatic: false, launched, now, before: None, told: String::new() }
     }
@@ -72,7 +73,8 @@ impl Replan {
         } else {
             Some(Recompute::default())
         };
-        Cut { layers: counts.clone(), schedule: scheduling.schedule.clone(), recompute }
+        let (replicas, shards) = (scheduling.replicas.count(), scheduling.shards);
+        Cut { layers: counts.clone(), schedule: scheduling.schedule.clone(), recompute, replicas, shards }
     }
 
     /// The scheduling of a cut with these schedules.
@@ -81,7 +83,7 @@ impl Replan {
             None => self.launched.1.recomputed,
             Some(recompute) => recompute == Recompute::Full,
         };
-        Scheduling { schedule: cut.schedule.clone(), recomputed, replicas }
+        Scheduling { schedule: cut.schedule.clone(), recomputed, replicas, shards: cut.shards }
     }
 
     /// The run goes on with this cut and these schedules. The change took `seconds`. `was`: how long a step

@@ -40,7 +40,7 @@ impl<S: Stage> Worker<S> {
         }
         // What replicas send each other has the numbers of followers too.
         self.follow_leaders(|tie| tie.is_trained)?;
-        if !self.plan.sharded {
+        if !self.plan.is_sharded() {
             return Ok(());
         }
         let (strategy, mut access) = self.strategy_and_access();

@@ -23,8 +23,8 @@ impl Lending {
     /// stage can wait for the sum of a later one, and no two replicas wait for each other.
     pub(in crate::worker) fn new(plan: &Plan) -> Self {
         let mut places = plan.mesh.world().map(|rank| plan.mesh.place(rank));
-        let is_possible = plan.sharded
-            && plan.max_staleness == 0
+        let is_possible = plan.is_sharded()
+            && plan.max_staleness() == 0
             && plan.privacy.is_none()
             && plan.shards() == 1
             && places.all(|place| place.device == Device::Cpu)

@@ -70,7 +70,7 @@ impl Reduction {
         let whole = slices.whole();
         let all_show = whole.len() <= WINDOW || nodes.iter().all(|nodes| !nodes.is_empty());
         let answers = match is_exchanged(slices.count(), share.replicas()) {
-            _ if plan.sharded => Answers::Receipts,
+            _ if plan.is_sharded() => Answers::Receipts,
             true if all_show => Answers::None,
             _ => Answers::Totals,
         };

@@ -68,7 +68,7 @@ impl Server {
         let told = others.filter(|rank| *rank != own);
         let served = access.chunks.iter_mut().map(|chunk| Served::new(chunk, access.share));
         Ok(Self {
-            max_staleness: access.plan.max_staleness.into(),
+            max_staleness: access.plan.max_staleness().into(),
             first,
             steps: 0,
             open: VecDeque::new(),

@@ -2,7 +2,7 @@
 
 mod replan;
 
-pub use replan::{changed, counts_by, replan};
+pub use replan::{changed, counts_after, replan};
 
 use crate::compose::costs::{self, InFile};
 use crate::compose::memory::estimated_costs;

@@ -7,16 +7,17 @@ use pipewright::plan::{
     AUTO, LayerCost, LinkCost, ModelCosts, Prediction, Replicas, Scheduling, StageCost, Watch,
 };
 
-use pipewright::run::Replan;
+use pipewright::run::{Change, Replan};
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
-use crate::compose::costs::{recomputed, recomputed_in_measuring};
+use super::check_shards;
+use crate::compose::costs::{in_file, recomputed, recomputed_in_measuring};
 use crate::compose::model::{estimated_counts, model, sizes};
 use crate::compose::planned::PipelinePlan;
 use crate::compose::schedule::{FILE, groups, named, ranks_of};
-use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy, ReplanBy};
+use crate::config::{Balanced, Config, Memory, Partition, RecomputeBy, ReplanBy, SyncKind};
 use crate::error::{Error, Result};
 
 /// What a weight with its optimizer state takes to move, in seconds: 24 bytes at an assumed 1 GB/s. After the
@@ -48,9 +49,11 @@ pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
         schedule: config.pipeline.schedule.clone(),
         recomputed: recompute == Some(Recompute::Full),
         replicas: plan.replicas.clone(),
+        shards: config.pipeline.shards,
     };
     let (known, cost) = ((costs, is_measured), MOVES * numbers as f64);
-    let mut watch = Watch::new(known, own.clone(), plan.counts.clone(), memory, cost);
+    let mut watch =
+        Watch::new(known, own.clone(), plan.counts.clone(), memory, cost).mapped(config.launch.map);
     if !config.pipeline.barrier {
         watch = watch.without_barrier();
     }
@@ -58,7 +61,7 @@ pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
         ReplanBy::Off => Replan::when_asked(watch),
         // Estimates know neither how long transfers take nor how long half a backward takes.
         ReplanBy::Auto if !is_measured => Replan::by_itself(watch),
-        ReplanBy::Auto => Replan::by_itself(watch.or(others(config, own)?)),
+        ReplanBy::Auto => Replan::by_itself(with_others(watch, config, &own)?),
     };
     Ok(match recompute {
         Some(recompute) => replan.recomputing(recompute),
@@ -79,15 +82,47 @@ fn estimated(config: &Config) -> Result<ModelCosts> {
     Ok(ModelCosts::new(layers.collect(), 0.0, LinkCost::default())?)
 }
 
-/// The schedules that a run may change to by itself, its own among them. With a memory limit, it may also
-/// change whether all is recomputed.
-fn others(config: &Config, own: Scheduling) -> Result<Vec<Scheduling>> {
-    let mut all = vec![own.clone()];
+/// The watch, with all schedules that the run may change to by itself, in all shapes that it may have. With a
+/// memory limit, it may also change whether all is recomputed.
+fn with_others(watch: Watch, config: &Config, own: &Scheduling) -> Result<Watch> {
     // A head that is deferred has other bits by another schedule there.
     if config.pipeline.devices.has_gpu() {
-        return Ok(all);
+        return Ok(watch);
     }
-    let (ranks, micro_batches) = (own.replicas.ranks(), own.replicas.largest_share());
+    let mut watch = watch.or(others(config, own, own.replicas.ranks())?);
+    for shape in shapes(config)? {
+        // Some shapes are not possible, and of some the costs are not known.
+        let Ok((config, ranks)) = in_shape(config, shape) else {
+            continue;
+        };
+        if let Ok(Some(file)) = in_file(&config) {
+            watch = watch.or_in_shape(file.costs, others(&config, own, ranks)?);
+        }
+    }
+    Ok(watch)
+}
+
+/// The numbers of replicas and shards that a run may change to.
+fn shapes(config: &Config) -> Result<Vec<[u32; 2]>> {
+    let all = world_size(config)?;
+    if config.pipeline.sync == SyncKind::Server {
+        return Ok(Vec::new());
+    }
+    let parts = |most: u32| (1..=most.min(all)).filter(move |part| all.is_multiple_of(*part));
+    let replicas = parts(config.gradient_groups());
+    let shapes =
+        replicas.flat_map(|replicas| parts(config.shard_groups()).map(move |shards| [replicas, shards]));
+    let own = [config.pipeline.replicas, config.pipeline.shards];
+    Ok(shapes.filter(|shape| *shape != own).collect())
+}
+
+/// The schedules of a config in its shape, with this many ranks of a replica, and the own scheduling if it is
+/// in this shape.
+fn others(config: &Config, own: &Scheduling, ranks: u32) -> Result<Vec<Scheduling>> {
+    let shape = [config.pipeline.replicas, config.pipeline.shards];
+    let is_own_shape = shape == [own.replicas.count(), own.shards];
+    let mut all = Vec::from_iter(is_own_shape.then(|| own.clone()));
+    let micro_batches = groups(config).largest_share(config.pipeline.replicas);
     let layers = model(config)?.names().len();
     let is_tried = |chunks: &u32| {
         let stages = ranks * chunks;
@@ -98,12 +133,14 @@ fn others(config: &Config, own: Scheduling) -> Result<Vec<Scheduling>> {
         let possible = Schedule::chunks(name)?;
         for chunks in (1..=CHUNKS).filter(|chunks| possible.contains(chunks)).filter(is_tried) {
             // The own one may have been made for its costs, and is named no better by that.
-            let is_own = name == own.schedule && ranks * chunks == own.replicas.largest().stages();
+            let stages = own.replicas.largest().stages();
+            let is_own = is_own_shape && name == own.schedule && ranks * chunks == stages;
             // A schedule may need other numbers of micro-batches or of ranks.
             if let (false, Ok((_, replicas))) = (is_own, by_schedule(config, name, [ranks, chunks]))
                 && replicas.largest().placement().directions() == 1
             {
-                all.push(Scheduling { schedule: name.to_owned(), replicas, ..own.clone() });
+                let (schedule, shards) = (name.to_owned(), config.pipeline.shards);
+                all.push(Scheduling { schedule, replicas, shards, ..own.clone() });
             }
         }
     }
@@ -132,22 +169,96 @@ fn with_schedule(config: &Config, name: &str, [ranks, chunks]: [u32; 2]) -> Conf
     config
 }
 
-/// How many layers each stage gets by a schedule, by estimates, if a run with this many stages goes on by it.
-/// `None`: as many stages are possible.
+/// How many ranks there are in all replicas and shards.
+fn world_size(config: &Config) -> Result<u32> {
+    let pipeline = &config.pipeline;
+    Ok([pipeline.replicas, ranks_of(config)?, pipeline.shards].into_iter().fold(1, u32::saturating_mul))
+}
+
+/// The config in another shape, with as many ranks in all, and the number of ranks of a replica then. Groups
+/// of gradients and of shards stay as they are, so that the weights have the same bits.
 ///
 /// # Errors
-/// When there is no such schedule, or more stages than layers.
-pub fn counts_by(config: &Config, schedule: &str, stages: usize) -> Result<Option<Vec<usize>>> {
-    if schedule == config.pipeline.schedule {
+/// When the ranks cannot be divided so, when there are too few groups, or when the model cannot be divided
+/// among the shards.
+fn in_shape(config: &Config, [replicas, shards]: [u32; 2]) -> Result<(Config, u32)> {
+    let pipeline = &config.pipeline;
+    if [replicas, shards] == [pipeline.replicas, pipeline.shards] {
+        return Ok((config.clone(), ranks_of(config)?));
+    }
+    let (all, parts) = (world_size(config)?, u64::from(replicas) * u64::from(shards));
+    if parts == 0 || !u64::from(all).is_multiple_of(parts) {
+        return Err(Error::refused(format!(
+            "{} cannot be {} whose ranks have {}: their product has to divide the number of ranks, which stays",
+            counted(all.into(), "rank"),
+            counted(replicas.into(), "replica"),
+            counted(shards.into(), "shard")
+        )));
+    }
+    let mut config = config.clone();
+    let (gradient_groups, shard_groups) = (config.gradient_groups(), config.shard_groups());
+    let ranks = all / parts as u32;
+    let pipeline = &mut config.pipeline;
+    (pipeline.replicas, pipeline.shards) = (replicas, shards);
+    (pipeline.gradient_groups, pipeline.shard_groups) = (Some(gradient_groups), Some(shard_groups));
+    pipeline.devices = pipeline.devices.shared_by(all as usize);
+    config.require(replicas <= gradient_groups, "pipeline.replicas", || {
+        format!(
+            "{replicas} replicas cannot share {}, because a replica has whole groups: begin the run with \
+             pipeline.gradient_groups = {replicas} or more",
+            counted(gradient_groups.into(), "gradient group")
+        )
+    })?;
+    config.require(shards <= shard_groups, "pipeline.shards", || {
+        format!(
+            "{shards} shards cannot share {}, because a shard has whole groups: begin the run with \
+             pipeline.shard_groups = {shards} or more",
+            counted(shard_groups.into(), "shard group")
+        )
+    })?;
+    config.check()?;
+    check_shards(&config)?;
+    Ok((config, ranks))
+}
+
+/// How many layers each stage gets after a change that does not say so, by estimates. `None`: as many as now.
+///
+/// # Errors
+/// When there is no such schedule, when there are more stages than layers, or when the ranks cannot have this
+/// shape.
+pub fn counts_after(config: &Config, now: &Cut, change: &Change) -> Result<Option<Vec<usize>>> {
+    let cut = change.clone().of(now);
+    if change.schedule.is_none() && [cut.replicas, cut.shards] == [now.replicas, now.shards] {
+        return Ok(None);
+    }
+    let (schedule, stages) = (&cut.schedule, now.layers.len());
+    let (in_shape, ranks) = in_shape(config, [cut.replicas, cut.shards])?;
+    if *schedule == config.pipeline.schedule && ranks == ranks_of(config)? {
         let counts = estimated_counts(config)?;
         return Ok(Some(counts).filter(|counts| counts.len() != stages));
     }
-    let possible = Schedule::chunks(schedule)?;
-    let ranks = ranks_of(config)?;
-    if stages.is_multiple_of(ranks as usize) && possible.contains(&(stages as u32 / ranks)) {
+    let possible = match Schedule::chunks(schedule) {
+        Ok(possible) => possible,
+        Err(_) if *schedule == now.schedule => return Err(made_at_launch(schedule)),
+        Err(unknown) => return Err(unknown.into()),
+    };
+    let ranks_now = world_size(config)? / (now.replicas * now.shards).max(1);
+    let chunks = match stages as u32 / ranks_now.max(1) {
+        chunks if possible.contains(&chunks) => chunks,
+        _ => *possible.start(),
+    };
+    if (ranks * chunks) as usize == stages {
         return Ok(None);
     }
-    estimated_counts(&with_schedule(config, schedule, [ranks, *possible.start()])).map(Some)
+    estimated_counts(&with_schedule(&in_shape, schedule, [ranks, chunks])).map(Some)
+}
+
+/// A schedule that was made when the run began is only for the ranks of then.
+fn made_at_launch(schedule: &str) -> Error {
+    Error::refused(format!(
+        "schedule {schedule} was made for the ranks that a replica had at launch: name one that has a name, \
+         such as zb-h1"
+    ))
 }
 
 /// How many stages each rank has, if this many are cut for a schedule.
@@ -160,7 +271,7 @@ fn chunks_of(schedule: &str, ranks: u32, stages: usize) -> Result<u32> {
         Ok((least, u32::MAX)) => format!("{least} stages or more"),
         Ok((least, most)) if least == most => counted(least.into(), "stage"),
         Ok((least, most)) => format!("{least} to {most} stages"),
-        Err(_) if schedule == AUTO || schedule.starts_with(FILE) => "as many as at launch".to_owned(),
+        Err(_) if schedule == AUTO || schedule.starts_with(FILE) => return Err(made_at_launch(schedule)),
         Err(unknown) => return Err(unknown.into()),
     };
     Err(Error::refused(format!(
@@ -189,19 +300,26 @@ fn check_limit(config: &Config, plan: &PipelinePlan) -> Result<()> {
 /// The config and the plan of a run that goes on with another cut than the plan with which it was launched.
 ///
 /// # Errors
-/// When the ranks cannot share the stages, or when the schedule cannot have these numbers.
+/// When the ranks cannot share the stages, when the schedule cannot have these numbers, or when the ranks
+/// cannot have this shape.
 pub fn changed(config: &Config, launched: &PipelinePlan, cut: &Cut) -> Result<(Config, PipelinePlan)> {
     let stages = cut.layers.len();
-    let is_launched = cut.schedule == config.pipeline.schedule && stages == launched.counts.len();
+    let is_in_shape = [cut.replicas, cut.shards] == [config.pipeline.replicas, config.pipeline.shards];
+    let is_launched =
+        is_in_shape && cut.schedule == config.pipeline.schedule && stages == launched.counts.len();
     let (mut config, replicas) = match is_launched {
         true => (config.clone(), launched.replicas.clone()),
         false => {
-            let ranks = launched.replicas.ranks();
+            let (config, ranks) = in_shape(config, [cut.replicas, cut.shards])?;
             let chunks = chunks_of(&cut.schedule, ranks, stages)?;
-            by_schedule(config, &cut.schedule, [ranks, chunks])?
+            by_schedule(&config, &cut.schedule, [ranks, chunks])?
         }
     };
-    let mut costs = launched.costs.clone();
+    let mut costs = match is_in_shape {
+        true => launched.costs.clone(),
+        // Costs that were measured with other shards say nothing of these.
+        false => in_file(&config).ok().flatten().map(|file| file.costs.under(replicas.largest())),
+    };
     if let (None, RecomputeBy::Each(words)) = (cut.recompute, &config.pipeline.recompute)
         && words.len() != stages
     {
