@@ -60,6 +60,7 @@ impl Plan {
         Ok(Self {
             schedules,
             groups,
+            most_replicas: spec.groups(),
             mesh,
             data,
             optimizer: Arc::clone(&spec.optimizer),
@@ -101,7 +102,7 @@ impl Plan {
             ));
         }
         let mesh = self.mesh.reshaped(sizes)?;
-        check_replicas(count, self.groups.count())?;
+        check_replicas(count, self.most_replicas)?;
         let is_served = self.server.is_some() && count > 1;
         check_shards(shards, &*self.optimizer, is_served)?;
         check_places_of_shards(&mesh)?;

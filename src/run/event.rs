@@ -93,7 +93,8 @@ pub enum Event<'a> {
         /// The seconds of a step with it: a median.
         now: f64,
     },
-    /// The predicted time of a step, from the passes of the first steps.
+    /// The predicted time of a step, from the passes of the first steps: of the run, or since it was last cut
+    /// anew.
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.
     Warning(&'a Warning),

@@ -295,7 +295,7 @@ impl<S: Stage> Session<'_, S> {
         {
             Some(Ok(Some(predicted))) => {
                 self.listeners.tell(&Event::Predicted(predicted));
-                self.write(Task::Forecast, |writer| writer.predicted(predicted));
+                self.write(Task::Forecast, |writer| writer.about(|about| about.predicted = Some(predicted)));
             }
             Some(Err(error)) => {
                 self.forecast = None;

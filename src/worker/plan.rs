@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) schedules: Vec<Arc<Schedule>>,
     /// The gradient groups of a batch.
     pub(crate) groups: GradientGroups,
+    /// The most replicas that may share them. Some have none where there are fewer micro-batches.
+    pub(crate) most_replicas: u32,
     /// Where every rank of the run is.
     pub(crate) mesh: Mesh,
     /// The training data.

@@ -56,8 +56,8 @@ fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
         _ if fault.is_survived(story.restarts) => false,
         Fault::Fails { rank: of, panics, .. } => {
             let words = ["the disk is on fire", "panicked: a bug"][usize::from(*panics)];
-            let of = *of as u32 / story.shards % story.ranks;
-            text.contains(words) && matches!(error, Error::Action { at, .. } if at.rank.0 == of)
+            let is_of = |rank| story.sizes().any(|[_, ranks, shards]| *of as u32 / shards % ranks == rank);
+            text.contains(words) && matches!(error, Error::Action { at, .. } if is_of(at.rank.0))
         }
         Fault::AlwaysFails { .. } => text.contains("the disk is on fire"),
         Fault::NotWritten { .. } => text.contains("panicked: a bug"),

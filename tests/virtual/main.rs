@@ -124,13 +124,17 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         if story.deeds.iter().any(|deed| matches!(deed, Deed::Recut { schedule: Some(_), .. })) {
             *ends.entry(format!("with new schedules: {end:?}")).or_default() += 1;
         }
+        if story.sizes().nth(1).is_some() {
+            *ends.entry(format!("with new shapes: {end:?}")).or_default() += 1;
+        }
         Ok(())
     });
     let ends = ends.into_inner().expect("no panic inside");
     let all = ["all: Settled", "with shards: SameBits", "with shards: RightError"];
-    let more = ["with new cuts: SameBits", "with new cuts: RightError", "with new schedules: SameBits"];
+    let cuts = ["with new cuts: SameBits", "with new cuts: RightError", "with new schedules: SameBits"];
+    let shapes = ["with new shapes: SameBits", "with new shapes: RightError"];
     let without = ["without a barrier: SameBits", "without a barrier: RightError"];
-    for end in all.into_iter().chain(more).chain(without) {
+    for end in all.into_iter().chain(cuts).chain(shapes).chain(without) {
         assert!(seeds() < SEEDS || ends.contains_key(end), "no seed ended so: {end}");
     }
     println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");

@@ -50,6 +50,12 @@ pub(crate) enum Deed {
         long: usize,
         schedule: Option<&'static str>,
     },
+    /// The same world gets other numbers of replicas, ranks and shards. Each rank has a stage then.
+    Reshape {
+        sizes: [u32; 3],
+        long: usize,
+        schedule: &'static str,
+    },
 }
 
 impl Story {
@@ -117,6 +123,21 @@ impl Story {
                 deeds.insert(at, Deed::Recut { long, schedule });
             }
         }
+        // Drawn apart as well.
+        let mut of_shapes = Draw::new(seed ^ 0x54a9e);
+        if left_over == 0 && sync == SyncMode::Reduce && of_shapes.chance(300) {
+            faults.retain(|fault| !matches!(fault, Fault::NotBuilt { .. }));
+            // In another shape the rank may be one that does not write.
+            deeds.retain(|deed| !matches!(deed, Deed::SaveInVain { .. }));
+            let shapes = shapes(world as u32, &model);
+            for _ in 0..of_shapes.within(1, 3) {
+                let at = of_shapes.below(deeds.len() as u64 + 1) as usize;
+                let sizes = *of_shapes.one_of(&shapes);
+                let long = of_shapes.below(sizes[1].into()) as usize;
+                let schedule = *of_shapes.one_of(&["1f1b", "gpipe", "zb-h1"]);
+                deeds.insert(at, Deed::Reshape { sizes, long, schedule });
+            }
+        }
         Self {
             seed,
             order,
@@ -150,10 +171,28 @@ impl Story {
         staleness(self.sync)
     }
 
+    /// The numbers of replicas, ranks and shards: at the beginning, and later.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = [u32; 3]> {
+        let later = self.deeds.iter().filter_map(|deed| match deed {
+            Deed::Reshape { sizes, .. } => Some(*sizes),
+            _ => None,
+        });
+        std::iter::once([self.replicas, self.ranks, self.shards]).chain(later)
+    }
+
     /// The number of ranks of all replicas, with their shards.
     pub(crate) fn world(&self) -> usize {
         (self.ranks * self.replicas * self.shards) as usize
     }
+}
+
+/// Numbers of replicas, ranks and shards for this many ranks in all.
+fn shapes(world: u32, model: &Model) -> Vec<[u32; 3]> {
+    let shards: &[u32] = if model.divided { &[1, 2] } else { &[1] };
+    let parts = (1..=4).flat_map(|replicas| shards.iter().map(move |shards| [replicas, *shards]));
+    let shape = |[replicas, shards]: [u32; 2]| [replicas, world / (replicas * shards), shards];
+    let possible = parts.filter(|[replicas, shards]| world.is_multiple_of(replicas * shards)).map(shape);
+    possible.filter(|[_, ranks, _]| (1..=model.layers as u32).contains(ranks)).collect()
 }
 
 /// How several replicas come to the same weights.

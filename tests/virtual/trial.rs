@@ -232,6 +232,12 @@ impl Trial<'_> {
                 let replicas = Replicas::new(pipeline.groups(), *replicas, part).expect("as at launch");
                 pipeline.reschedule(&replicas, model.cut(long)).map(drop)
             }
+            Deed::Reshape { sizes: [replicas, ranks, shards], long, schedule } => {
+                let make = |share| Schedule::named(schedule, ranks, share);
+                let of_share = Replicas::new(pipeline.groups(), replicas, make).expect("the sizes fit");
+                let model = Model { stages: ranks as usize, ..self.story.model };
+                pipeline.reshape(&of_share, shards, model.cut(long)).map(drop)
+            }
             Deed::SaveInVain { rank, panics } => {
                 let name = path.file_name().expect("it has a name").to_string_lossy();
                 let partial = path.with_file_name(format!(".{name}.partial"));

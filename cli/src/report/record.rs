@@ -86,7 +86,8 @@ impl Record {
     pub fn update(&mut self) -> Result<()> {
         let metrics = self.dir.metrics();
         self.notices.clear();
-        match self.steps.update(&metrics) {
+        self.read_about();
+        match self.steps.update(&metrics, self.about.since) {
             Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => {
                 return Err(RunError::new(format!(
                     "there is no run in {}: it has no file metrics.jsonl; name the folder of a run, such as \
@@ -98,7 +99,6 @@ impl Record {
             read => read.map_err(Error::io("read", metrics))?,
         }
         self.leaves_out("metrics.jsonl", self.steps.damaged);
-        self.read_about();
         self.read_settings();
         self.read_history();
         self.read_samples();

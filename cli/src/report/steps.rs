@@ -36,6 +36,8 @@ pub(super) struct Steps {
     pub(super) targets: u64,
     bubbles: f64,
     pub(super) ranks: Ranks,
+    /// The step from which on ranks are counted.
+    counted_since: u64,
     /// Lines that could not be read.
     pub(super) damaged: u64,
     /// The bytes that were read, and the last line of them.
@@ -68,11 +70,12 @@ pub(super) struct Ranks {
 
 impl Steps {
     /// Reads the whole lines that were added to a file since the last time. If what was read before is no
-    /// longer there, because a run that was resumed repeats steps, the file is read anew.
-    pub(super) fn update(&mut self, path: &Path) -> io::Result<()> {
+    /// longer there, because a run that was resumed repeats steps, the file is read anew. Ranks are counted
+    /// from the step `since` on: if that is another step than the last time, the file is read anew too.
+    pub(super) fn update(&mut self, path: &Path, since: u64) -> io::Result<()> {
         let mut file = File::open(path)?;
-        if !self.goes_on(&mut file)? {
-            *self = Self::default();
+        if self.counted_since != since || !self.goes_on(&mut file)? {
+            *self = Self { counted_since: since, ..Self::default() };
             file.rewind()?;
         }
         let mut lines = WholeLines::new(file);
@@ -132,7 +135,9 @@ impl Steps {
         self.seconds += line.seconds;
         self.targets = self.targets.saturating_add(line.targets);
         self.bubbles += line.bubble * line.seconds;
-        self.ranks.add(line);
+        if step >= self.counted_since {
+            self.ranks.add(line);
+        }
     }
 
     /// Targets a second, over all steps.

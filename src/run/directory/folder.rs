@@ -319,7 +319,7 @@ impl RunDir {
     }
 }
 
-/// What a run trains on and what was planned for it, as it last began or was resumed.
+/// What a run trains on and what was planned for it, as it last began, was resumed, or was cut anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
@@ -329,6 +329,8 @@ pub struct About {
     pub memory: Vec<RankMemory>,
     /// The name of each rank, in the order of the numbers in `metrics.jsonl`.
     pub ranks: Vec<RankName>,
+    /// The first step in which they had these names, since the run last began.
+    pub since: u64,
     /// The predicted time and bubble of a step, once they are known.
     pub predicted: Option<StepTime>,
     /// What the loss is measured in.

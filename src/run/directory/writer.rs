@@ -12,7 +12,6 @@ use super::metrics::{Metrics, MetricsLine};
 use super::picture::{self, Labels};
 use super::tensorboard::TensorBoard;
 use crate::error::RunError;
-use crate::run::forecast::StepTime;
 use crate::run::samples::{Sample, sample_file};
 use crate::run::validation::BestSoFar;
 use crate::{Error, Result, checkpoint, whole};
@@ -187,9 +186,9 @@ impl Writer {
         self.dir.set_mark(&self.mark)
     }
 
-    /// Records the predicted time of a step.
-    pub(in crate::run) fn predicted(&mut self, predicted: StepTime) -> Result<()> {
-        self.about.predicted = Some(predicted);
+    /// Changes what is known of the run.
+    pub(in crate::run) fn about(&mut self, change: impl FnOnce(&mut About)) -> Result<()> {
+        change(&mut self.about);
         write_about(&self.dir, &self.about)
     }
 

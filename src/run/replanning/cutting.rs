@@ -8,8 +8,10 @@ use crate::Result;
 use crate::pipeline::{Cut, StepReport};
 use crate::plan::{Better, Replicas, Why};
 use crate::run::directory::cut::{NewCut, Reason};
+use crate::run::directory::folder::About;
 use crate::run::directory::history::HistoryEntry;
 use crate::run::event::{Event, Task, cut_is_kept};
+use crate::run::forecast::Forecast;
 use crate::run::session::Session;
 
 /// With several processes, a new cut is possible before each step whose number is a multiple of this.
@@ -104,6 +106,10 @@ impl<S: Stage> Session<'_, S> {
         if *replan.now() == was {
             return;
         }
+        self.is_about_another_cut();
+        let Some(replan) = &self.replan else {
+            return;
+        };
         let Cut { schedule, layers, .. } = replan.now();
         let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let which = match replan.now() == replan.launched() {
@@ -125,13 +131,26 @@ impl<S: Stage> Session<'_, S> {
             };
             replan.goes_on(&cut.to, replicas, cut.seconds, was);
         }
-        // They are about the cut before.
-        self.forecast = None;
+        self.is_about_another_cut();
         if let Some(tracer) = &mut self.tracer {
             tracer.begin_again(cut.step);
         }
         self.listeners.tell(&Event::NewCut(cut));
         self.note_of_cut(&cut.to_string(), answers);
+    }
+
+    /// What was known of the run was of the cut before.
+    fn is_about_another_cut(&mut self) {
+        self.forecast = self.forecast.take().map(|_| Forecast::by_passes());
+        let ranks = self.pipeline.rank_names();
+        let memory = self.replan.as_ref().map(Replan::memory).unwrap_or_default();
+        let since = self.done();
+        self.write(Task::Replan, |writer| {
+            writer.about(|about| {
+                let since = if ranks == about.ranks { about.since } else { since };
+                *about = About { ranks, since, memory, predicted: None, ..about.clone() };
+            })
+        });
     }
 
     /// Adds the beginning to the history, with the cut if it may change.

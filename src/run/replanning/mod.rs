@@ -3,10 +3,13 @@
 
 mod cutting;
 
+use std::fmt;
+use std::sync::Arc;
+
 use pipewright_stages::Recompute;
 
 use crate::pipeline::Cut;
-use crate::plan::{Better, Replicas, Scheduling, Watch, Why};
+use crate::plan::{Better, RankMemory, Replicas, Scheduling, Watch, Why};
 
 /// Lets a run change its cut between two steps: see [`Run::replan`](crate::run::Run::replan).
 #[derive(Clone, Debug)]
@@ -20,6 +23,17 @@ pub struct Replan {
     before: Option<Cut>,
     /// What was told last of a question that cannot be read.
     pub(super) told: String,
+    memory: MemoryOf,
+}
+
+/// The memory that each rank of a replica needs with a cut, if it is known.
+#[derive(Clone)]
+struct MemoryOf(Arc<dyn Fn(&Cut) -> Vec<RankMemory> + Send + Sync>);
+
+impl fmt::Debug for MemoryOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemoryOf")
+    }
 }
 
 impl Replan {
@@ -36,7 +50,20 @@ impl Replan {
         let (replicas, shards) = (scheduling.replicas.count(), scheduling.shards);
         let now = Cut { layers, schedule, recompute: None, replicas, shards };
         let launched = (now.clone(), scheduling);
-        Self { watch, is_automatic: false, launched, now, before: None, told: String::new() }
+        let memory = MemoryOf(Arc::new(|_| Vec::new()));
+        Self { watch, is_automatic: false, launched, now, before: None, told: String::new(), memory }
+    }
+
+    /// The same. `memory` estimates what each rank of a replica needs with a cut, for the page of the run. An
+    /// empty list: that is not known.
+    #[must_use]
+    pub fn with_memory(self, memory: impl Fn(&Cut) -> Vec<RankMemory> + Send + Sync + 'static) -> Self {
+        Self { memory: MemoryOf(Arc::new(memory)), ..self }
+    }
+
+    /// The memory that each rank of a replica needs with the cut of now.
+    pub(super) fn memory(&self) -> Vec<RankMemory> {
+        (self.memory.0)(&self.now)
     }
 
     /// The same, where all stages recompute this at launch.

@@ -14,6 +14,7 @@ use pipewright::stages::units::counted;
 
 use super::check_shards;
 use crate::compose::costs::{in_file, recomputed, recomputed_in_measuring};
+use crate::compose::memory::memory;
 use crate::compose::model::{estimated_counts, model, sizes};
 use crate::compose::planned::PipelinePlan;
 use crate::compose::schedule::{FILE, groups, named, ranks_of};
@@ -43,7 +44,7 @@ pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
     let is_measured = plan.costs_by_any.is_some();
     let costs = plan.costs_by_any.clone().map_or_else(|| estimated(config), Ok)?;
     let numbers: u64 = sizes(config)?.units.iter().map(|unit| unit.weights).sum();
-    let memory = config.pipeline.memory.map(Memory::bytes);
+    let limit = config.pipeline.memory.map(Memory::bytes);
     let recompute = recomputed(config).ok();
     let own = Scheduling {
         schedule: config.pipeline.schedule.clone(),
@@ -53,7 +54,7 @@ pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
     };
     let (known, cost) = ((costs, is_measured), MOVES * numbers as f64);
     let mut watch =
-        Watch::new(known, own.clone(), plan.counts.clone(), memory, cost).mapped(config.launch.map);
+        Watch::new(known, own.clone(), plan.counts.clone(), limit, cost).mapped(config.launch.map);
     if !config.pipeline.barrier {
         watch = watch.without_barrier();
     }
@@ -63,10 +64,15 @@ pub fn replan(config: &Config, plan: &PipelinePlan) -> Result<Replan> {
         ReplanBy::Auto if !is_measured => Replan::by_itself(watch),
         ReplanBy::Auto => Replan::by_itself(with_others(watch, config, &own)?),
     };
-    Ok(match recompute {
+    let replan = match recompute {
         Some(recompute) => replan.recomputing(recompute),
         None => replan,
-    })
+    };
+    let (config, plan) = (config.clone(), plan.clone());
+    Ok(replan.with_memory(move |cut| {
+        let changed = changed(&config, &plan, cut);
+        changed.and_then(|(config, plan)| memory(&config, &plan)).unwrap_or_default()
+    }))
 }
 
 /// What layers cost beside each other, by estimates.
