@@ -200,6 +200,7 @@ impl Run {
             first: done,
             best,
             accountant: self.accountant,
+            forecasts: self.forecast.is_some(),
             forecast: self.forecast,
             tracer: None,
             traced: None,

@@ -57,6 +57,8 @@ pub struct Session<'p, S: Stage> {
     pub(super) best: BestSoFar,
     pub(super) accountant: Option<Accountant>,
     pub(super) forecast: Option<Forecast>,
+    /// Whether a forecast was asked for: in all processes, or in none.
+    pub(super) forecasts: bool,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
     /// Whether the run has to end, or to ask something, while the next step has begun.

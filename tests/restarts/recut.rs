@@ -1,5 +1,6 @@
 //! A rank that fails after the model was cut elsewhere, or after another schedule has begun.
 
+use pipewright::groups::GradientGroups;
 use pipewright::plan::Replicas;
 use pipewright::stages::{Sequential, StageBuilder};
 
@@ -47,6 +48,28 @@ fn a_rank_that_fails_by_another_schedule_is_built_again_with_its_stages_of_it() 
         let schedule = named(name, 2, 4);
         let stages = stages(&schedule);
         pipeline.reschedule(&Replicas::one(schedule), stages).expect("the same model");
+        restarts += pipeline.step().expect("it goes on").restarts.len();
+    }
+    assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
+    assert_eq!(restarts, 2);
+}
+
+#[test]
+fn a_rank_that_fails_in_another_shape_is_built_again_with_its_part_of_it() {
+    let recipe = Recipe { gradient_groups: 4, shard_groups: 2, ..recipe(2, false, 4) };
+    let expected = recipe.plain_hash(4);
+    // All ranks that build a stage share its faults, and each fault comes true once.
+    let faults = Faults::at(&[(60, How::Fails), (90, How::Panics)]);
+    let fails = |stage| Failing::around(stage, faults.clone());
+    let builder = recipe.builder_of(named("1f1b", 4, 4), fails);
+    let mut pipeline = builder.restarts(3, NonZeroU32::MIN).launch().expect("it starts");
+    let mut restarts = 0;
+    for [count, ranks, shards] in [[2, 2, 1], [1, 2, 2], [4, 1, 1], [2, 1, 2]] {
+        let groups = GradientGroups::new(4, 4);
+        let make = |share| Schedule::one_f_one_b(ranks, share);
+        let replicas = Replicas::new(groups, count, make).expect("four groups");
+        let stages = recipe.model().split(ranks).expect("enough units").into_iter().map(fails).collect();
+        pipeline.reshape(&replicas, shards, stages).expect("the same model");
         restarts += pipeline.step().expect("it goes on").restarts.len();
     }
     assert_eq!(pipeline.weights_hash().expect("it runs"), expected);

@@ -18,7 +18,7 @@ impl Throttled {
     /// Asks a process to end, and waits until it has left and the others go on. Returns what process 0 has
     /// said.
     #[track_caller]
-    fn leaves(&mut self, process: u32) -> String {
+    pub(super) fn leaves(&mut self, process: u32) -> String {
         self.ask(process);
         let said = self.await_return();
         self.has_left(process);

@@ -34,6 +34,7 @@ mod refusals;
 mod runs;
 mod secrets;
 mod servers;
+mod shapes;
 mod shrinking;
 mod sizes;
 mod spares;

@@ -106,6 +106,8 @@ impl<S: Stage> Session<'_, S> {
         if *replan.now() == was {
             return;
         }
+        // Not all processes know the passes of the first steps with this cut.
+        self.forecast = None;
         self.is_about_another_cut();
         let Some(replan) = &self.replan else {
             return;
@@ -131,6 +133,7 @@ impl<S: Stage> Session<'_, S> {
             };
             replan.goes_on(&cut.to, replicas, cut.seconds, was);
         }
+        self.forecast = self.forecasts.then(Forecast::by_passes);
         self.is_about_another_cut();
         if let Some(tracer) = &mut self.tracer {
             tracer.begin_again(cut.step);
@@ -141,7 +144,6 @@ impl<S: Stage> Session<'_, S> {
 
     /// What was known of the run was of the cut before.
     fn is_about_another_cut(&mut self) {
-        self.forecast = self.forecast.take().map(|_| Forecast::by_passes());
         let ranks = self.pipeline.rank_names();
         let memory = self.replan.as_ref().map(Replan::memory).unwrap_or_default();
         let since = self.done();
