@@ -3,6 +3,7 @@
 
     cargo build --release && python3 benches/replanning.py
     cargo build --release && python3 benches/replanning.py --schedule gpipe
+    cargo build --release && python3 benches/replanning.py --schedule gpipe --groups 2
 
 A GPT in two ranks, each pinned to a core of its own. From the 30th step on, other programs are busy on the core of
 rank 1. One run keeps its cut, one has pipeline.replan = "auto". Then each possible cut is tried under the same load:
@@ -10,7 +11,8 @@ the best of them is what could be reached. Prints the cut and the median step of
 best. Weights are compared.
 
 With --schedule there is no neighbour. A run begins by this schedule and knows the costs of its layers: "auto" may go on
-by another one. It is compared with runs by each schedule.
+by another one. It is compared with runs by each schedule. With --groups 2 it may also become two replicas, or one rank of
+two shards, and is compared with these too.
 """
 import argparse
 import contextlib
@@ -91,14 +93,22 @@ SCHEDULES = {
 }
 
 
-def schedules(place, first, steps):
+SHAPES = {"two replicas": "pipeline.replicas=2", "two shards": "pipeline.shards=2"}
+
+
+def schedules(place, first, steps, groups):
     """Prints the step of a run that may change its schedule, and the step by each schedule."""
-    subprocess.run([BINARY, "profile", "my.toml"], cwd=place, check=True, capture_output=True)
-    costs = f"pipeline.costs={place}/costs.json"
-    by = lambda name: [f"pipeline.schedule={name}", f"pipeline.stages={SCHEDULES[name]}", costs]
+    usual = [f"pipeline.gradient_groups={groups}", f"pipeline.shard_groups={groups}"]
+    profile = [BINARY, "profile", "my.toml", *(part for one in usual for part in ("--set", one))]
+    subprocess.run(profile, cwd=place, check=True, capture_output=True)
+    usual.append(f"pipeline.costs={place}/costs.json")
+    by = lambda name: [f"pipeline.schedule={name}", f"pipeline.stages={SCHEDULES[name]}", *usual]
     kept, kept_hash, _ = run(place, "kept", steps, 0, *by(first))
     auto, auto_hash, changes = run(place, "auto", steps, 0, *by(first), "pipeline.replan=auto")
     tried = {name: run(place, f"by-{name}", 50, 0, *by(name))[0] for name in SCHEDULES}
+    for name, shape in SHAPES.items() if groups > 1 else ():
+        alone = ["pipeline.schedule=1f1b", "pipeline.stages=1", shape]
+        tried[name] = run(place, name, 50, 0, *usual, *alone)[0]
     again = run(place, "again", steps, 0, *by(first))[0]
     best = min(tried, key=tried.get)
     print(f"by {first} all the time       {1e3 * kept:8.1f} ms, and after the others {1e3 * again:8.1f} ms")
@@ -114,13 +124,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--neighbours", type=int, default=1, help="busy programs on the core of rank 1")
     parser.add_argument("--schedule", choices=SCHEDULES, help="compare schedules, from this one on")
+    parser.add_argument("--groups", type=int, default=1, help="gradient groups and shard groups, with --schedule")
     parser.add_argument("--steps", type=int, default=160, help="steps of the runs that are compared")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         place = pathlib.Path(scratch)
         (place / "my.toml").write_text(CONFIG)
         if args.schedule:
-            return schedules(place, args.schedule, args.steps)
+            return schedules(place, args.schedule, args.steps, args.groups)
         free, _, _ = run(place, "free", 60, 0)
         kept, kept_hash, _ = run(place, "kept", args.steps, args.neighbours, from_step=30)
         auto, auto_hash, cuts = run(

@@ -100,7 +100,8 @@ impl<S: Stage> PipelineBuilder<S> {
     }
 
     /// How the schedules and the stages of another cut are made, while the model is trained: see
-    /// [`Run::replan`](crate::run::Run::replan). In all processes they must follow from the cut alone. What
+    /// [`Run::replan`](crate::run::Run::replan). The replicas are as many as the cut says, and have the ranks
+    /// that follow from its replicas and shards. In all processes all must follow from the cut alone. What
     /// cannot be changed is refused by an error. Default: the pipeline keeps its cut.
     #[must_use]
     pub fn recut_by(

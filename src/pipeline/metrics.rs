@@ -1,12 +1,14 @@
 //! Reports the step's numbers to the metrics recorder of the program, if it has installed one.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 
 use super::{Evaluation, StepReport};
-use crate::mesh::Mesh;
+use crate::mesh::{Mesh, RankName};
 use crate::stages::loss::Metrics;
+use crate::worker::RankReport;
 
 /// `process`: the number of this process. A report may have its ranks alone.
 pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
@@ -23,30 +25,38 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
         false => mesh.ranks_of(process).collect(),
     };
     for (world_rank, rank) in ranks.into_iter().zip(&report.ranks) {
-        let name = mesh.name(world_rank);
-        let mut labels = vec![Label::new("rank", name.rank.to_string())];
-        labels.extend(name.replica.map(|replica| Label::new("replica", replica.to_string())));
-        labels.extend(name.shard.map(|shard| Label::new("shard", shard.to_string())));
-        let of_rank = || labels.iter();
-        if name.shard.is_some() {
-            gauge!("pipewright_rank_shard_waiting_seconds", of_rank()).set(rank.shard_waiting);
-        }
-        if name.replica.is_some() {
-            gauge!("pipewright_rank_reducing_seconds", of_rank()).set(rank.reducing);
-            gauge!("pipewright_rank_staleness", of_rank()).set(f64::from(rank.staleness));
-        }
-        gauge!("pipewright_rank_busy_seconds", of_rank()).set(rank.busy);
-        gauge!("pipewright_rank_waiting_seconds", of_rank()).set(rank.waiting);
-        gauge!("pipewright_rank_bubble", of_rank()).set(rank.bubble);
-        gauge!("pipewright_rank_in_flight", of_rank()).set(f64::from(rank.in_flight));
-        gauge!("pipewright_rank_activation_peak_bytes", of_rank()).set(rank.peak_bytes as f64);
+        of_rank(mesh.name(world_rank), rank);
     }
 }
 
-/// The model was cut elsewhere.
-pub(super) fn recut(seconds: f64) {
+fn of_rank(name: RankName, rank: &RankReport) {
+    let mut labels = vec![Label::new("rank", name.rank.to_string())];
+    labels.extend(name.replica.map(|replica| Label::new("replica", replica.to_string())));
+    labels.extend(name.shard.map(|shard| Label::new("shard", shard.to_string())));
+    let of_rank = || labels.iter();
+    if name.shard.is_some() {
+        gauge!("pipewright_rank_shard_waiting_seconds", of_rank()).set(rank.shard_waiting);
+    }
+    if name.replica.is_some() {
+        gauge!("pipewright_rank_reducing_seconds", of_rank()).set(rank.reducing);
+        gauge!("pipewright_rank_staleness", of_rank()).set(f64::from(rank.staleness));
+    }
+    gauge!("pipewright_rank_busy_seconds", of_rank()).set(rank.busy);
+    gauge!("pipewright_rank_waiting_seconds", of_rank()).set(rank.waiting);
+    gauge!("pipewright_rank_bubble", of_rank()).set(rank.bubble);
+    gauge!("pipewright_rank_in_flight", of_rank()).set(f64::from(rank.in_flight));
+    gauge!("pipewright_rank_activation_peak_bytes", of_rank()).set(rank.peak_bytes as f64);
+}
+
+/// The model was cut elsewhere. In another mesh ranks have other names: with the old ones all is 0 from then
+/// on, so that sums over ranks are right.
+pub(super) fn recut(seconds: f64, [before, now]: [&Mesh; 2]) {
     counter!("pipewright_recuts_total").increment(1);
     histogram!("pipewright_recut_seconds").record(seconds);
+    let names = |mesh: &Mesh| mesh.world().map(|rank| mesh.name(rank)).collect::<HashSet<_>>();
+    for gone in names(before).difference(&names(now)) {
+        of_rank(*gone, &RankReport::default());
+    }
 }
 
 /// A validation of a run is done.

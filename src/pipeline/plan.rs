@@ -79,8 +79,8 @@ impl Plan {
         })
     }
 
-    /// The same run by other schedules, and perhaps in another shape: with other numbers of replicas, of ranks
-    /// of each, and of shards, but with as many ranks in all.
+    /// The same run by other schedules, and perhaps in another shape: with other numbers of replicas, of
+    /// ranks of each, and of shards, but with as many ranks in all.
     ///
     /// # Errors
     /// [`CallError`] when there would be more or fewer ranks, when the schedules are for other micro-batches,
@@ -112,8 +112,8 @@ impl Plan {
                 (schedule.micro_batches(), self.groups.share(replica, count).len() as u32);
             if given_for != share {
                 return refuse(format!(
-                    "the new schedule of replica {replica} has {given_for} micro-batches, and its share of the \
-                     batch is {share}: `GradientGroups::share` says what each replica has"
+                    "the new schedule of replica {replica} has {given_for} micro-batches, and its share of \
+                     the batch is {share}: `GradientGroups::share` says what each replica has"
                 ));
             }
             check_one_placement(replica, [schedule, given[0]])?;

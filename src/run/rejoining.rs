@@ -34,6 +34,11 @@ pub(super) struct Told {
 pub(super) struct Last(Option<u64>);
 
 impl Last {
+    /// The first step that was not told yet.
+    pub(super) fn next(&self) -> u64 {
+        self.0.map_or(0, |last| last + 1)
+    }
+
     /// Whether this step was not told yet. From now on it is.
     pub(super) fn is_new(&mut self, step: u64) -> bool {
         let is_new = self.0.is_none_or(|last| step > last);

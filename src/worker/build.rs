@@ -80,9 +80,9 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Goes on by the schedules and in the shape of another plan, and builds other stages in place of the rank's own, between
-    /// two steps. Their weights are the initial ones, or zeros, until [`Worker::take`]. `has_blocks`: whether
-    /// parameters of the model take few bits, and are what their builders make.
+    /// Goes on by the schedules and in the shape of another plan, and builds other stages in place of the
+    /// rank's own, between two steps. Their weights are the initial ones, or zeros, until [`Worker::take`].
+    /// `has_blocks`: whether parameters of the model take few bits, and are what their builders make.
     ///
     /// # Errors
     /// Whatever a stage's builder returns. Then the rank has no stages, until this is called again.

@@ -507,16 +507,25 @@ proptest! {
     }
 }
 
-/// Nobody knows what layers cost in a shape that the run was asked to have.
+/// Nobody knows what layers cost in a shape that the run was asked to have. Estimates are the same in all.
 #[test]
 fn in_a_shape_without_costs_nothing_is_proposed() {
     let life = Shapes::new(&[1.0; 8], Map::Pipeline);
     let [pipeline, _, replicas, ..] = &life.all[..] else { unreachable!() };
-    let watch = Watch::new((life.costs([1, 1]), true), pipeline.clone(), vec![2; 4], None, 0.0);
-    let mut watch = watch.or_in_shape(life.costs([4, 1]), vec![life.all[4].clone()]);
-    watch.set((replicas.clone(), vec![1, 7]), 0.0);
-    for _ in 0..100 {
-        watch.add(100.0, vec![100.0, 1.0, 1.0, 1.0]);
-        assert_eq!(watch.better(1_000_000).expect("it is simulated"), None);
-    }
+    let proposals = |is_measured, knows_another: bool| {
+        let known = (life.costs([1, 1]), is_measured);
+        let mut watch = Watch::new(known, pipeline.clone(), vec![2; 4], None, 0.0);
+        if knows_another {
+            watch = watch.or_in_shape(life.costs([4, 1]), vec![life.all[4].clone()]);
+        }
+        watch.set((replicas.clone(), vec![1, 7]), 0.0);
+        let proposed = (0..100).filter(|step| {
+            // All ranks become slow in turn.
+            watch.add(100.0, (0..4).map(|rank| if step / 30 == rank { 400.0 } else { 100.0 }).collect());
+            watch.better(1_000_000).expect("it is simulated").is_some()
+        });
+        proposed.count()
+    };
+    assert_eq!([proposals(true, true), proposals(true, false)], [0, 0]);
+    assert!(proposals(false, false) > 0);
 }

@@ -8,7 +8,7 @@ use super::mixtral::recipe_of_mixtral;
 use super::worlds::in_processes;
 use super::*;
 use pipewright::data::IGNORED;
-use pipewright::plan::Costs;
+use pipewright::plan::{Costs, Replicas};
 use pipewright::stages::models::Rules;
 use pipewright::stages::{DType, Device, Lora, Place, Recompute, Tensor, Training, recompute};
 use proptest::prelude::*;
@@ -73,6 +73,22 @@ fn any_shards() {
         recipe.sharded = true;
         assert_eq!(hash(&recipe, named("1f1b", 2, 5)), expected, "2 replicas of {most} shards");
     }
+}
+
+/// A sample's gradient is clipped over the ranks and shards that have the model at that step.
+#[test]
+fn any_shape_while_it_trains() {
+    let recipe = Recipe { shard_groups: 4, gradient_groups: 4, ..small(2, 5) };
+    let expected = by_hand(&recipe);
+    let mut pipeline = builder(&recipe, named("1f1b", 4, 5)).launch().expect("it starts");
+    for (step, [count, ranks, shards]) in [[2, 2, 1], [1, 1, 4], [2, 1, 2]].into_iter().enumerate() {
+        let make = |share| Schedule::one_f_one_b(ranks, share);
+        let replicas = Replicas::new(pipeline.groups(), count, make).expect("four groups");
+        let stages = recipe.model().split(ranks).expect("enough units");
+        pipeline.reshape(&replicas, shards, stages).expect("the same model");
+        assert_eq!(pipeline.step().expect("it runs").step, step as u64);
+    }
+    assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
 }
 
 #[test]

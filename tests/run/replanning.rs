@@ -282,6 +282,26 @@ fn a_schedule_that_somebody_asks_for_is_taken_before_the_next_step() {
     assert_eq!(pipeline.weights_hash().expect("it runs"), undisturbed(14));
 }
 
+/// Whoever makes the stages of a cut has to follow what it says.
+#[test]
+fn a_cut_that_is_not_the_one_that_was_asked_for_is_refused() {
+    let (place, waits) = (Place::new(), waits());
+    let mut pipeline = launch(&waits);
+    let asks = place.dir();
+    let listen = move |event: &Event<'_>| {
+        if let Event::Step(report) = event
+            && report.step == 1
+        {
+            asks.ask_for_cut(Change { replicas: Some(2), ..Change::default() }).expect("it is written");
+        }
+    };
+    let run = place.run().steps(4).replan(Replan::when_asked(watch())).on(listen);
+    run.train(&mut pipeline).expect("it trains");
+    let told = told(&place);
+    let expected = "not changed: `PipelineBuilder::recut_by` makes 1 replica and 2 stages for this cut: ";
+    assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+}
+
 /// By gpipe a rank holds all micro-batches. In as much memory, four stages wait less than two. Where other
 /// programs hold the steps up, the change may be taken back and made again.
 #[test]

@@ -149,6 +149,26 @@ fn a_place_is_for_all_ranks_or_for_one() {
 }
 
 #[test]
+fn a_mesh_in_another_shape_has_the_same_ranks() {
+    let places: Vec<Place> =
+        (0..6).map(|gpu| Place { device: Device::Cuda(gpu), ..Place::default() }).collect();
+    let mesh = Mesh::uneven([1, 6, 1], 4, &places).expect("six ranks").mapped(Map::Replicas);
+    for sizes in [[2, 3, 1], [3, 2, 1], [1, 3, 2], [3, 1, 2], [6, 1, 1], [1, 6, 1]] {
+        let other = mesh.reshaped(sizes).expect("six ranks");
+        assert_eq!((other.sizes(), other.map(), other.processes()), (sizes, mesh.map(), 4));
+        for rank in other.world() {
+            assert_eq!((other.place(rank), other.process(rank)), (mesh.place(rank), mesh.process(rank)));
+            assert_eq!(other.world_rank(other.coordinate(rank)), rank);
+        }
+    }
+    for sizes in [[2, 2, 1], [0, 6, 1], [1, 6, 2], [u32::MAX, u32::MAX, 1]] {
+        assert!(mesh.reshaped(sizes).is_err(), "{sizes:?}");
+    }
+    let alone = Mesh::new([1, 1, 1], 1, &places[..1]).expect("a rank");
+    assert!(alone.reshaped([1, 2, 1]).is_err());
+}
+
+#[test]
 fn what_does_not_go_together_is_refused_with_words() {
     let refusal = |sizes, processes, places: &[Place]| match Mesh::new(sizes, processes, places) {
         Err(Error::Mesh(error)) => error,

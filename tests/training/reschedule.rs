@@ -171,7 +171,7 @@ fn schedules_that_do_not_fit_are_refused_and_the_pipeline_goes_on() {
         (
             Replicas::one(named("1f1b", 2, 4)),
             cut(2),
-            "1 replica of 2 ranks of 1 shard would be 2 ranks, and the pipeline has 4 in all: it keeps as many",
+            "1 replica of 2 ranks of 1 shard would be 2 ranks, and the pipeline has 4 in",
         ),
         (
             two("1f1b", 3, 4),

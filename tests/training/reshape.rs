@@ -1,10 +1,12 @@
 //! A pipeline that gets other numbers of replicas, of ranks of each, and of shards between two steps: the
-//! weights are those of the plain loop, bit for bit.
+//! weights are the weights of the plain loop, bit for bit.
 
 use std::num::NonZeroU32;
 
 use pipewright::groups::GradientGroups;
+use pipewright::mesh::Map;
 use pipewright::plan::Replicas;
+use pipewright::stages::models::ResNet;
 
 use super::divided_models::{gpt_tied, gpt_untied, mixtral, mlp};
 use super::frozen::recipe_with_adapters;
@@ -114,6 +116,41 @@ fn whatever_else_is_set_the_bits_are_those_of_the_plain_loop() {
     let mut pipeline = recipe.launch(schedule(4, 0, 4)).expect("it starts");
     let order = [[2, 2, 1], [4, 1, 1], [1, 4, 1]];
     assert_eq!(follow(&recipe, &mut pipeline, &order), recipe.plain_hash(3));
+}
+
+/// Running means are sums over replicas too.
+#[test]
+fn networks_of_convolutions_get_more_and_fewer_replicas() {
+    let image = [9, 7, 2];
+    let net = move || ResNet { image, blocks: vec![1, 1], width: 4, classes: 3, seed: 5 }.model();
+    let data = RandomRows { rows: 3, width: image.iter().product(), classes: 3 };
+    let recipe = Recipe { gradient_groups: 4, ..recipe_of(net, Arc::new(data), 4) };
+    let order = [[2, 2, 1], [4, 1, 1], [1, 4, 1], [4, 1, 1], [2, 2, 1]];
+    let mut pipeline = recipe.launch(named("1f1b", 4, 4)).expect("it starts");
+    for (turn, [count, ranks, _]) in order.into_iter().enumerate() {
+        let make = |share| Schedule::one_f_one_b(ranks, share);
+        let replicas = Replicas::new(GradientGroups::new(4, 4), count, make).expect("four groups");
+        let units = recipe.model().names().len();
+        let stages = recipe.model().cut(&uneven(units, ranks as usize, turn)).expect("all units");
+        pipeline.reshape(&replicas, 1, stages).expect("the same model");
+        train(&mut pipeline, 1);
+    }
+    assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(5));
+}
+
+/// Replicas of a rank have consecutive numbers.
+#[test]
+fn ranks_may_be_numbered_by_replicas() {
+    let order = [[2, 2, 1], [1, 2, 2], [4, 1, 1], [2, 1, 2], [1, 4, 1]];
+    for processes in [1, 2] {
+        let all = in_processes(processes, |world| {
+            let recipe = divisible(gpt_untied);
+            let builder = recipe.builder(schedule(4, 0, 4)).map(Map::Replicas).world(world);
+            follow(&recipe, &mut builder.launch().expect("it starts"), &order)
+        });
+        let expected = divisible(gpt_untied).plain_hash(5);
+        assert!(all.iter().all(|hash| *hash == expected), "{processes} processes");
+    }
 }
 
 #[test]

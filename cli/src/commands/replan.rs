@@ -15,7 +15,7 @@ use pipewright::stages::units::counted;
 
 /// Cut the model of a run elsewhere while it trains, or run its passes by another schedule
 ///
-/// It can also get more or fewer replicas, or shards of a rank, if the run began with enough
+/// A run can also get more or fewer replicas, or shards of a rank, if the run began with enough
 /// pipeline.gradient_groups or pipeline.shard_groups for them.
 ///
 /// Layers move to other ranks, and no step is lost. The run changes between two steps (with several
@@ -109,10 +109,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return super::print(&listed(args, &names, now));
     }
     check_layers(&args.layers, names.len())?;
-    let Some(now) = now else {
+    if !dir.is_training() {
         return Err(Error::refused(format!(
             "no process trains in {}: begin with another cut, by --set pipeline.partition=..., or another \
              pipeline.schedule",
+            args.run.display()
+        )));
+    }
+    let Some(now) = now else {
+        return Err(Error::refused(format!(
+            "the history of {} does not say how the model is cut now: the run begins just now, or its \
+             program does not change cuts (`Run::replan`)",
             args.run.display()
         )));
     };

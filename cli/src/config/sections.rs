@@ -98,8 +98,8 @@ section! {
         partition: Partition = Partition::Named(Balanced::Balanced) => [harmless],
         /// Whether the run cuts the model elsewhere while it goes on. `"auto"`: when its steps say that
         /// another cut is faster, for example because a rank has become slow. With `costs` it may go on by
-        /// another schedule too. The weights stay the same, bit for bit. `"off"`: only when
-        /// `pipewright replan` asks for it.
+        /// another schedule too, and with more or fewer replicas and shards. The weights stay the same, bit
+        /// for bit. `"off"`: only when `pipewright replan` asks for it.
         replan: ReplanBy = ReplanBy::Off => [harmless, page("replanning.md")],
         /// Whether all ranks wait for each other at the end of a step. With `false`, a rank begins the next
         /// step while others still finish this one: `zb-2p`, `zb-v` and `v-half` are then faster, with one

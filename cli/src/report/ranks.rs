@@ -92,7 +92,7 @@ fn rows(runs: &[Record], bars: impl Fn(&Record, usize) -> Vec<Vec<(usize, f64)>>
         .collect()
 }
 
-/// From which step on ranks are counted, if their number has changed.
+/// From which step on ranks are counted, if their number or their names have changed.
 fn since(runs: &[Record]) -> String {
     match runs {
         [run] if run.steps.ranks.since > 0 => format!(" since step {}", run.steps.ranks.since),

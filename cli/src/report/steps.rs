@@ -54,7 +54,7 @@ pub(super) struct Curves {
     pub(super) last: [Option<f64>; 2],
 }
 
-/// What each rank did, since the number of ranks last changed.
+/// What each rank did, since their number or their names last changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranks {
     /// The first of these steps.

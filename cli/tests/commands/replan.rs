@@ -244,3 +244,139 @@ fn a_question_is_taken_back_by_ctrl_c() {
     running.end();
     assert!(!place.text("runs/small/history.jsonl").contains("cut anew"));
 }
+
+#[test]
+fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
+    let place = Place::new();
+    let groups = [
+        "pipeline.stages=4",
+        "pipeline.gradient_groups=4",
+        "pipeline.shard_groups=2",
+        "pipeline.micro_batches=4",
+    ];
+    let running = place.start(&[&["--weights-hash"][..], &set(&groups)].concat());
+    let replan = |args: &[&str]| place.run(&[&["replan", "runs/small"], args].concat());
+    for (args, said) in [
+        (&["--replicas", "2"][..], "the run has 2 replicas instead of 1 and the stages have "),
+        (&["--shards", "2"], "a rank has 2 shards instead of 1 and the stages have 6 layers instead of "),
+        (
+            &["--replicas", "4", "--shards", "1"],
+            "has 4 replicas instead of 2 and a rank has 1 shard instead of 2",
+        ),
+        (
+            &["2,1,1,2", "--replicas", "1", "--schedule", "zb-h1"],
+            "1 replica instead of 4, the schedule is zb-h1 instead of 1f1b and the stages have 2, 1, 1, 2",
+        ),
+        // Two stages a rank.
+        (
+            &["--replicas", "2", "--schedule", "zb-v"],
+            "2 replicas instead of 1 and the schedule is zb-v instead",
+        ),
+        (&["--shards", "2"], "a rank has 2 shards instead of 1 and the stages have "),
+        (
+            &["3,3", "--shards", "1", "--schedule", "1f1b", "--recompute", "full"],
+            "a rank has 1 shard instead of 2",
+        ),
+    ] {
+        let done = replan(args).done().stdout();
+        assert!(done.contains(said), "{args:?}: {done}");
+    }
+    for (args, said) in [
+        (&["--replicas", "3"][..], "4 ranks cannot be divided into 3 replicas with 1 shard a rank"),
+        (&["--replicas", "0"], "4 ranks cannot be divided into 0 replicas"),
+        (
+            &["--replicas", "4294967295", "--shards", "4294967295"],
+            "4 ranks cannot be divided into 4294967295 replicas",
+        ),
+        (
+            &["--replicas", "1", "--shards", "4"],
+            "4 shards cannot share 2 shard groups, because a shard has whole",
+        ),
+        (&["--replicas", "-1"], "unexpected argument '-1'"),
+        (
+            &["2,2,2", "--replicas", "4"],
+            "schedule 1f1b has 1 stage on each of 1 rank: 3 stages would not fit",
+        ),
+        (&["--replicas", "2"], "nothing would be other than now"),
+    ] {
+        let refused = replan(args).refused();
+        assert!(refused.contains(said), "{args:?}: {refused}");
+    }
+    let listed = replan(&[]).done().stdout();
+    has(&listed, &["runs/small: 6 layers by schedule 1f1b, 2 replicas\nstage 0, 3 layers: embed, "]);
+    let done = place.steps("runs/small").len();
+    wait_until(|| place.steps("runs/small").len() > done + 5);
+    running.signal("-INT");
+    let ended = running.end();
+    assert_eq!(undisturbed(&place, &groups), ended.hash());
+    // The page names the ranks as they are now, and counts them since then.
+    place.run(&["report", "runs/small"]).done();
+    let page = place.text("runs/small/report.html");
+    has(
+        &page,
+        &["replica 1, rank 1", "share of the steps (%) since step ", "the run has 2 replicas instead of 1"],
+    );
+    assert!(!page.contains("rank 1, shard 1"));
+    // A run that is resumed has the shape of its config again.
+    let steps = place.steps("runs/small").len();
+    let until = (steps + 3).to_string();
+    let resumed = ["train", "my.toml", "--run-dir", "runs/small", "--resume", "--steps", &until];
+    place.run(&[&resumed[..], &set(&groups), &set(&["train.validate_every=0"])].concat()).done();
+    place.run(&["report", "runs/small"]).done();
+    let page = place.text("runs/small/report.html");
+    has(&page, &[&format!("share of the steps (%) since step {steps}"), "rank 3"]);
+    assert!(!page.contains("replica 1, rank 1"));
+}
+
+/// Costs of other shards say nothing, and then nobody knows whether the limit is kept.
+#[test]
+fn a_limit_that_cannot_be_looked_at_in_another_shape_is_no_less_a_limit() {
+    let place = Place::new();
+    place.run(&["profile", "my.toml"]).done();
+    let sets = ["pipeline.costs=costs.json", "pipeline.memory=1GiB", "pipeline.gradient_groups=2"];
+    let running = place.start(&set(&sets));
+    let done = place.run(&["replan", "runs/small", "--replicas", "2"]).done().stdout();
+    has(&done, &["the run has 2 replicas instead of 1"]);
+    place.run(&["replan", "runs/small", "--replicas", "1"]).done();
+    fs::remove_file(place.path("costs.json")).unwrap();
+    let said = place.run(&["replan", "runs/small", "--replicas", "2"]).refused();
+    has(&said, &["costs.json"]);
+    running.signal("-INT");
+    running.end();
+}
+
+/// The groups at launch bound what is possible.
+#[test]
+fn a_run_without_more_groups_cannot_have_more_replicas_or_shards() {
+    let place = Place::new();
+    let running = place.start(&[]);
+    for (args, said) in [
+        (&["--replicas", "2"], "2 replicas cannot share 1 gradient group, because a replica has"),
+        (&["--shards", "2"], "2 shards cannot share 1 shard group, because a shard has whole"),
+    ] {
+        let refused = place.run(&[&["replan", "runs/small"][..], args].concat()).refused();
+        has(&refused, &[said, "begin the run with pipeline."]);
+    }
+    running.signal("-INT");
+    running.end();
+}
+
+/// With measured costs a run may change its shape. Times differ, so it may also find none that is faster.
+#[test]
+fn a_run_that_knows_its_costs_has_the_same_weights_in_whatever_shape_it_finds() {
+    let place = Place::new();
+    let usual = ["pipeline.gradient_groups=2", "pipeline.shard_groups=2", "train.steps=60"];
+    place.run(&[&["profile", "my.toml"][..], &set(&usual)].concat()).done();
+    let run = |name: &str, sets: &[&str]| {
+        let folder = format!("runs/{name}");
+        let args = ["train", "my.toml", "--weights-hash", "--run-dir", &folder];
+        let sets = [&usual[..], &["pipeline.costs=costs.json", "pipeline.schedule=gpipe"], sets].concat();
+        place.run(&[&args, &set(&sets)[..]].concat()).done().hash()
+    };
+    let expected = run("kept", &[]);
+    assert_eq!(run("auto", &["pipeline.replan=auto"]), expected);
+    assert_eq!(
+        run("zero", &["pipeline.replan=auto", "optimizer.sharded=true", "pipeline.replicas=2"]),
+        expected
+    );
+}

@@ -199,7 +199,8 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// The model is cut elsewhere. `before`: the layout before. Snapshots are of one layout. A pipeline that joins again is given that cut first, if it is known.
+    /// The model is cut elsewhere. `before`: the layout before. Snapshots are of one layout. A pipeline that
+    /// joins again is given the cut of its snapshots first, if it is known.
     pub(in crate::pipeline) fn keep_anew(&mut self, before: &Layout) {
         let now = self.layout();
         let cut = self.cut.as_ref().map(|(cut, _)| cut.clone());

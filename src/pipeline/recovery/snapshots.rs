@@ -23,6 +23,10 @@ impl Layout {
     pub(in crate::pipeline) fn of(mesh: &Mesh, parameters: &[ParameterInfo]) -> Self {
         Self { mesh: mesh.clone(), sites: parameters.iter().map(|info| info.site).collect() }
     }
+
+    pub(in crate::pipeline) fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
 }
 
 /// The snapshots that a process keeps.

@@ -1,5 +1,5 @@
-//! Cuts the model elsewhere between two steps, or goes on by another schedule: layers move to other ranks,
-//! with their optimizer state.
+//! Cuts the model elsewhere between two steps, or goes on by another schedule or in another shape: layers
+//! move to other ranks, with their optimizer state.
 //!
 //! The ranks copy their tensors by name, drop their stages, build others, and take the tensors back. The
 //! connections and the data source stay as they are.
@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use pipewright_stages::units::counted;
 use pipewright_stages::{Device, Stage, StageBuilder};
 
 use super::alike::orders;
@@ -30,7 +31,8 @@ use crate::mesh::Mesh;
 use crate::plan::Replicas;
 use crate::worker::{ParameterInfo, Plan};
 
-/// What a new cut or another schedule took: see [`Pipeline::recut`] and [`Pipeline::reschedule`].
+/// What a new cut, another schedule or another shape took: see [`Pipeline::recut`],
+/// [`Pipeline::reschedule`] and [`Pipeline::reshape`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Recut {
@@ -85,10 +87,10 @@ impl<S: Stage> Pipeline<S> {
         self.change(call, Arc::clone(&self.plan), stages, None)
     }
 
-    /// Trains on by other schedules, and with the model cut into their stages: with as many micro-batches as
-    /// before, but perhaps other placements, and more or fewer stages on a rank. So the
-    /// weights after the next steps are the same, bit for bit, as by the old schedules. With several
-    /// processes it is a call of all. What was read ahead of the data is read again.
+    /// Trains on by other schedules, and with the model cut into their stages: with as many micro-batches and
+    /// ranks in all as before, but perhaps other placements, more or fewer stages on a rank, and more or
+    /// fewer replicas. So the weights after the next steps are the same, bit for bit, as by the old
+    /// schedules. With several processes it is a call of all. What was read ahead of the data is read again.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -127,8 +129,8 @@ impl<S: Stage> Pipeline<S> {
         self.reschedule_to((replicas, shards), stages, None)
     }
 
-    /// As [`Pipeline::reschedule`], in another shape: with other numbers of replicas, of ranks of each, and of
-    /// shards of a rank. Their product, the number of ranks in all, stays the same. The batch keeps its
+    /// As [`Pipeline::reschedule`], in another shape: with other numbers of replicas, of ranks of each, and
+    /// of shards of a rank. Their product, the number of ranks in all, stays the same. The batch keeps its
     /// [gradient groups](crate::PipelineBuilder::gradient_groups), and the model its
     /// [shard groups](crate::stages::models::Model::with_shard_groups): replicas and shards share these. So
     /// the weights after the next steps are the same, bit for bit, as in the old shape.
@@ -226,7 +228,7 @@ impl<S: Stage> Pipeline<S> {
         (self.stages, self.cut) = (stages, cut);
         self.keep_anew(&before);
         let recut = Recut { seconds: begun.elapsed().as_secs_f64(), moved, given };
-        metrics::recut(recut.seconds);
+        metrics::recut(recut.seconds, [before.mesh(), self.ranks.mesh()]);
         Ok(recut)
     }
 
@@ -251,6 +253,18 @@ impl<S: Stage> Pipeline<S> {
                 Err(CallError::new("the pipeline does not know how: see `PipelineBuilder::recut_by`").into())
             }
         };
+        let is_it = |(replicas, stages): &(Replicas, Vec<_>)| {
+            replicas.count() == cut.replicas && stages.len() == cut.layers.len()
+        };
+        let made = made.and_then(|made| match is_it(&made) {
+            true => Ok(made),
+            false => Err(CallError::new(format!(
+                "`PipelineBuilder::recut_by` makes {} and {} for this cut: {cut:?}",
+                counted(made.0.count().into(), "replica"),
+                counted(made.1.len() as u64, "stage")
+            ))
+            .into()),
+        });
         let (replicas, stages) = self.all_do("cutting the model", made)?;
         Ok((self.reschedule_to((&replicas, cut.shards), stages, Some(cut))?, replicas))
     }

@@ -26,7 +26,7 @@ pub struct NewCut {
     pub to: Cut,
     /// Why.
     pub reason: Reason,
-    /// How many parameters went to another rank.
+    /// How many parameters went to another rank, or to more or fewer ranks.
     pub moved: usize,
     /// The seconds for which the steps waited.
     pub seconds: f64,

@@ -329,7 +329,7 @@ pub struct About {
     pub memory: Vec<RankMemory>,
     /// The name of each rank, in the order of the numbers in `metrics.jsonl`.
     pub ranks: Vec<RankName>,
-    /// The first step in which they had these names, since the run last began.
+    /// The first step of the ranks with these names.
     pub since: u64,
     /// The predicted time and bubble of a step, once they are known.
     pub predicted: Option<StepTime>,

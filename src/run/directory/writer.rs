@@ -49,11 +49,11 @@ pub(in crate::run) struct Files {
 impl Writer {
     /// Makes the directory of a new run, or opens the directory of a run that continues after `step` steps.
     pub(in crate::run) fn begin(files: Files, claim: Claim, step: u64) -> Result<Self> {
-        let Files { dir, config, about, labels, writes_text, for_tensorboard } = files;
+        let Files { dir, config, mut about, labels, writes_text, for_tensorboard } = files;
         let resumed = claim.from().is_some();
         let new = !resumed && !claim.begins_again();
         let lock = claim.lock()?;
-        let open = || -> Result<_> {
+        let mut open = || -> Result<_> {
             if !dir.is_run() {
                 dir.set_mark(&Mark::new(resumed.then_some(step), &BestSoFar::default()))?;
             }
@@ -64,6 +64,10 @@ impl Writer {
             if let Some(config) = &config {
                 whole::write(&dir.config(), config)?;
             }
+            about.since = read_about(&dir).map_or(0, |before| match before.ranks == about.ranks {
+                true => before.since.min(step),
+                false => step,
+            });
             write_about(&dir, &about)?;
             let samples = dir.samples();
             let samples = (writes_text || samples.exists()).then(|| sample_file(samples, step));
@@ -195,6 +199,11 @@ impl Writer {
     pub(in crate::run) fn draw(&self) -> Result<()> {
         picture::draw(&self.metrics.curve, &self.labels, &self.dir.picture())
     }
+}
+
+/// What was known of the run before, if it was a run.
+fn read_about(dir: &RunDir) -> Option<About> {
+    serde_json::from_str(&fs::read_to_string(dir.about()).ok()?).ok()
 }
 
 fn write_about(dir: &RunDir, about: &About) -> Result<()> {

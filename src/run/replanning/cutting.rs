@@ -1,6 +1,7 @@
 //! What a run does about its cut between two steps.
 
 use pipewright_stages::Stage;
+use pipewright_stages::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::Replan;
@@ -108,17 +109,25 @@ impl<S: Stage> Session<'_, S> {
         }
         // Not all processes know the passes of the first steps with this cut.
         self.forecast = None;
-        self.is_about_another_cut();
+        self.tell_about_cut();
         let Some(replan) = &self.replan else {
             return;
         };
-        let Cut { schedule, layers, .. } = replan.now();
+        let Cut { schedule, layers, replicas, shards, .. } = replan.now();
+        let shape = match (replicas, shards) {
+            (1, 1) => String::new(),
+            _ => format!(
+                ", {}, {} a rank",
+                counted((*replicas).into(), "replica"),
+                counted((*shards).into(), "shard")
+            ),
+        };
         let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let which = match replan.now() == replan.launched() {
             true => "goes on with the cut at launch",
             false => "goes on with the cut that was kept in memory",
         };
-        let event = format!("{which}: schedule {schedule}, stages of {layers} layers");
+        let event = format!("{which}: schedule {schedule}, stages of {layers} layers{shape}");
         if self.leads() {
             self.listeners.show_everywhere(&event);
         }
@@ -134,7 +143,7 @@ impl<S: Stage> Session<'_, S> {
             replan.goes_on(&cut.to, replicas, cut.seconds, was);
         }
         self.forecast = self.forecasts.then(Forecast::by_passes);
-        self.is_about_another_cut();
+        self.tell_about_cut();
         if let Some(tracer) = &mut self.tracer {
             tracer.begin_again(cut.step);
         }
@@ -142,11 +151,15 @@ impl<S: Stage> Session<'_, S> {
         self.note_of_cut(&cut.to_string(), answers);
     }
 
-    /// What was known of the run was of the cut before.
-    fn is_about_another_cut(&mut self) {
+    /// Writes what is known of the run with its new cut.
+    fn tell_about_cut(&mut self) {
+        if self.writer.is_none() {
+            return;
+        }
         let ranks = self.pipeline.rank_names();
         let memory = self.replan.as_ref().map(Replan::memory).unwrap_or_default();
-        let since = self.done();
+        // Steps that are repeated are told by the ranks that ran them first.
+        let since = self.done().max(self.rejoining.told.lines.next());
         self.write(Task::Replan, |writer| {
             writer.about(|about| {
                 let since = if ranks == about.ranks { about.since } else { since };

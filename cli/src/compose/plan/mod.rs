@@ -1,13 +1,16 @@
 //! The cut and the schedule of a config.
 
+mod divided;
 mod replan;
 
+pub use divided::{check_divided, check_divided_rows};
 pub use replan::{changed, counts_after, replan};
 
+use self::divided::check_shards;
 use crate::compose::costs::{self, InFile};
 use crate::compose::memory::estimated_costs;
 use crate::compose::mixed::Documents;
-use crate::compose::model::{estimated_counts, listed_counts, model};
+use crate::compose::model::{estimated_counts, listed_counts};
 use crate::compose::offload::offload;
 use crate::compose::on_gpu::modelled_with;
 use crate::compose::planned::PipelinePlan;
@@ -40,41 +43,6 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
         None => by_estimates(config),
     }?;
     Ok(warned(config, plan))
-}
-
-/// Refuses shards that the model's layers, or the rows of a micro-batch, cannot be divided among.
-fn check_shards(config: &Config) -> Result<()> {
-    check_divided(config)?;
-    check_divided_rows(config)
-}
-
-/// Refuses shards that the model's layers cannot be divided among.
-///
-/// # Errors
-/// When they cannot. The error names the layer.
-pub fn check_divided(config: &Config) -> Result<()> {
-    match config.pipeline.shards {
-        1 => Ok(()),
-        shards => {
-            let checked = model(config)?.check_shards(shards);
-            checked.map_err(|error| config.refuse("pipeline.shards", ValueProblem::caused(error)))
-        }
-    }
-}
-
-/// Refuses more shards than a micro-batch has rows.
-///
-/// # Errors
-/// When there are more. The error names the key.
-pub fn check_divided_rows(config: &Config) -> Result<()> {
-    let shards = config.pipeline.shards;
-    let rows = config.micro_batch_size() * if config.reads_tokens() { config.data.seq } else { 1 };
-    config.require(rows >= shards as usize, "pipeline.shards", || {
-        format!(
-            "a micro-batch of {rows} rows cannot be divided among {shards} shards: take fewer, or larger \
-             micro-batches"
-        )
-    })
 }
 
 /// The plan with a warning if replicas have unequal shares.

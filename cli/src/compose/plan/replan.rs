@@ -12,7 +12,7 @@ use pipewright::schedule::{LinkKind, Schedule};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
-use super::check_shards;
+use super::divided::check_shards;
 use crate::compose::costs::{in_file, recomputed, recomputed_in_measuring};
 use crate::compose::memory::memory;
 use crate::compose::model::{estimated_counts, model, sizes};
@@ -28,9 +28,11 @@ const MOVES: f64 = 24e-9;
 /// The most stages a rank that are tried.
 const CHUNKS: u32 = 4;
 
-/// The most stages that are tried, times the layers of the model. It takes about a second to compare such
-/// cuts, and the steps wait for it.
+/// The most stages that are tried, times the layers of the model. Steps wait while such cuts are compared.
 const LARGEST_CUT: usize = 2000;
+
+/// The same, added up over all schedules in all shapes: it takes about a second to compare them.
+const ALL_CUTS: usize = 20_000;
 
 /// The most cells of a schedule that is tried, for the same reason.
 const MOST_CELLS: u32 = 5000;
@@ -95,31 +97,51 @@ fn with_others(watch: Watch, config: &Config, own: &Scheduling) -> Result<Watch>
     if config.pipeline.devices.has_gpu() {
         return Ok(watch);
     }
-    let mut watch = watch.or(others(config, own, own.replicas.ranks())?);
-    for shape in shapes(config)? {
-        // Some shapes are not possible, and of some the costs are not known.
-        let Ok((config, ranks)) = in_shape(config, shape) else {
+    let layers = model(config)?.names().len();
+    let size = |one: &Scheduling| one.replicas.largest().stages() as usize * layers;
+    let mut left = ALL_CUTS;
+    let mut takes = |others: Vec<Scheduling>| {
+        let is_possible = |one: &Scheduling| {
+            let rest = left.checked_sub(size(one));
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        others.into_iter().filter(is_possible).collect::<Vec<_>>()
+    };
+    let mut watch = watch.or(takes(others(config, own, own.replicas.ranks())?));
+    let all = ranks_in_all(config, &own.replicas);
+    for [replicas, shards] in shapes(config, all) {
+        // Some models cannot be divided so.
+        let Ok((in_shape, ranks)) = in_shape(config, all, [replicas, shards]) else {
             continue;
         };
-        if let Ok(Some(file)) = in_file(&config) {
-            watch = watch.or_in_shape(file.costs, others(&config, own, ranks)?);
+        match in_file(&in_shape) {
+            Ok(Some(file)) => watch = watch.or_in_shape(file.costs, takes(others(&in_shape, own, ranks)?)),
+            Ok(None) => {}
+            // What was measured with several shards says nothing of another number.
+            Err(_) if shards != config.pipeline.shards => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(watch)
 }
 
-/// The numbers of replicas and shards that a run may change to.
-fn shapes(config: &Config) -> Result<Vec<[u32; 2]>> {
-    let all = world_size(config)?;
+/// The other shapes that a run with this many ranks in all may have: numbers of replicas and shards.
+fn shapes(config: &Config, all: u32) -> Vec<[u32; 2]> {
     if config.pipeline.sync == SyncKind::Server {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let parts = |most: u32| (1..=most.min(all)).filter(move |part| all.is_multiple_of(*part));
-    let replicas = parts(config.gradient_groups());
+    let replicas = parts(config.gradient_groups().min(config.pipeline.micro_batches));
     let shapes =
         replicas.flat_map(|replicas| parts(config.shard_groups()).map(move |shards| [replicas, shards]));
     let own = [config.pipeline.replicas, config.pipeline.shards];
-    Ok(shapes.filter(|shape| *shape != own).collect())
+    let has_ranks = |[replicas, shards]: &[u32; 2]| all.is_multiple_of(replicas * shards);
+    let mut shapes: Vec<_> = shapes.filter(|shape| *shape != own).filter(has_ranks).collect();
+    // The nearest ones first: there may be too many.
+    let distance = |a: u32, b: u32| a.max(b) / a.min(b);
+    shapes.sort_by_key(|shape| distance(shape[0], own[0]) * distance(shape[1], own[1]));
+    shapes
 }
 
 /// The schedules of a config in its shape, with this many ranks of a replica, and the own scheduling if it is
@@ -135,7 +157,9 @@ fn others(config: &Config, own: &Scheduling, ranks: u32) -> Result<Vec<Schedulin
         let is_small = stages as usize * layers <= LARGEST_CUT && stages * micro_batches <= MOST_CELLS;
         stages as usize <= layers && is_small
     };
-    for name in Schedule::names() {
+    // A rank alone waits for none, by any schedule. With several stages its sums over replicas begin earlier.
+    let alone: &[&str] = if config.pipeline.replicas > 1 { &["1f1b", "looped-bfs"] } else { &["1f1b"] };
+    for name in Schedule::names().filter(|name| ranks > 1 || alone.contains(name)) {
         let possible = Schedule::chunks(name)?;
         for chunks in (1..=CHUNKS).filter(|chunks| possible.contains(chunks)).filter(is_tried) {
             // The own one may have been made for its costs, and is named no better by that.
@@ -175,27 +199,24 @@ fn with_schedule(config: &Config, name: &str, [ranks, chunks]: [u32; 2]) -> Conf
     config
 }
 
-/// How many ranks there are in all replicas and shards.
-fn world_size(config: &Config) -> Result<u32> {
-    let pipeline = &config.pipeline;
-    Ok([pipeline.replicas, ranks_of(config)?, pipeline.shards].into_iter().fold(1, u32::saturating_mul))
+/// How many ranks there are in all replicas and shards, if the replicas are these at launch.
+fn ranks_in_all(config: &Config, launched: &Replicas) -> u32 {
+    launched.count().saturating_mul(launched.ranks()).saturating_mul(config.pipeline.shards)
 }
 
-/// The config in another shape, with as many ranks in all, and the number of ranks of a replica then. Groups
-/// of gradients and of shards stay as they are, so that the weights have the same bits.
+/// The config in another shape, with `all` ranks as before, and the number of ranks of a replica then. Each
+/// of these has one stage, by 1f1b. Groups of gradients and of shards stay as they are, so that the weights
+/// have the same bits.
 ///
 /// # Errors
 /// When the ranks cannot be divided so, when there are too few groups, or when the model cannot be divided
 /// among the shards.
-fn in_shape(config: &Config, [replicas, shards]: [u32; 2]) -> Result<(Config, u32)> {
-    let pipeline = &config.pipeline;
-    if [replicas, shards] == [pipeline.replicas, pipeline.shards] {
-        return Ok((config.clone(), ranks_of(config)?));
-    }
-    let (all, parts) = (world_size(config)?, u64::from(replicas) * u64::from(shards));
+fn in_shape(config: &Config, all: u32, [replicas, shards]: [u32; 2]) -> Result<(Config, u32)> {
+    let parts = u64::from(replicas) * u64::from(shards);
     if parts == 0 || !u64::from(all).is_multiple_of(parts) {
         return Err(Error::refused(format!(
-            "{} cannot be {} whose ranks have {}: their product has to divide the number of ranks, which stays",
+            "{} cannot be divided into {} with {} a rank: replicas times shards has to divide the number of \
+             ranks, and that number stays",
             counted(all.into(), "rank"),
             counted(replicas.into(), "replica"),
             counted(shards.into(), "shard")
@@ -208,20 +229,28 @@ fn in_shape(config: &Config, [replicas, shards]: [u32; 2]) -> Result<(Config, u3
     (pipeline.replicas, pipeline.shards) = (replicas, shards);
     (pipeline.gradient_groups, pipeline.shard_groups) = (Some(gradient_groups), Some(shard_groups));
     pipeline.devices = pipeline.devices.shared_by(all as usize);
-    config.require(replicas <= gradient_groups, "pipeline.replicas", || {
+    let micro_batches = pipeline.micro_batches;
+    let problem = if replicas > gradient_groups {
         format!(
             "{replicas} replicas cannot share {}, because a replica has whole groups: begin the run with \
              pipeline.gradient_groups = {replicas} or more",
             counted(gradient_groups.into(), "gradient group")
         )
-    })?;
-    config.require(shards <= shard_groups, "pipeline.shards", || {
+    } else if shards > shard_groups {
         format!(
             "{shards} shards cannot share {}, because a shard has whole groups: begin the run with \
              pipeline.shard_groups = {shards} or more",
             counted(shard_groups.into(), "shard group")
         )
-    })?;
+    } else if replicas > micro_batches {
+        format!("{replicas} replicas share {micro_batches} micro-batches, so some would have nothing to do")
+    } else {
+        String::new()
+    };
+    if !problem.is_empty() {
+        return Err(Error::refused(problem));
+    }
+    let config = with_schedule(&config, "1f1b", [ranks, 1]);
     config.check()?;
     check_shards(&config)?;
     Ok((config, ranks))
@@ -238,17 +267,25 @@ pub fn counts_after(config: &Config, now: &Cut, change: &Change) -> Result<Optio
         return Ok(None);
     }
     let (schedule, stages) = (&cut.schedule, now.layers.len());
-    let (in_shape, ranks) = in_shape(config, [cut.replicas, cut.shards])?;
-    if *schedule == config.pipeline.schedule && ranks == ranks_of(config)? {
+    let pipeline = &config.pipeline;
+    let launched = ranks_of(config)?;
+    let all = pipeline.replicas.saturating_mul(launched).saturating_mul(pipeline.shards);
+    let shape = [cut.replicas, cut.shards];
+    let is_in_shape = shape == [pipeline.replicas, pipeline.shards];
+    if *schedule == pipeline.schedule && is_in_shape {
         let counts = estimated_counts(config)?;
         return Ok(Some(counts).filter(|counts| counts.len() != stages));
     }
+    let (in_shape, ranks) = match is_in_shape {
+        true => (config.clone(), launched),
+        false => in_shape(config, all, shape)?,
+    };
     let possible = match Schedule::chunks(schedule) {
         Ok(possible) => possible,
         Err(_) if *schedule == now.schedule => return Err(made_at_launch(schedule)),
         Err(unknown) => return Err(unknown.into()),
     };
-    let ranks_now = world_size(config)? / (now.replicas * now.shards).max(1);
+    let ranks_now = all / now.replicas.saturating_mul(now.shards).max(1);
     let chunks = match stages as u32 / ranks_now.max(1) {
         chunks if possible.contains(&chunks) => chunks,
         _ => *possible.start(),
@@ -259,16 +296,17 @@ pub fn counts_after(config: &Config, now: &Cut, change: &Change) -> Result<Optio
     estimated_counts(&with_schedule(&in_shape, schedule, [ranks, chunks])).map(Some)
 }
 
-/// A schedule that was made when the run began is only for the ranks of then.
+/// A schedule that was made when the run began is only for the shape of then.
 fn made_at_launch(schedule: &str) -> Error {
     Error::refused(format!(
-        "schedule {schedule} was made for the ranks that a replica had at launch: name one that has a name, \
-         such as zb-h1"
+        "schedule {schedule} was made for the replicas and ranks at launch: take a schedule with a name, \
+         such as zb-h1 (--schedule)"
     ))
 }
 
-/// How many stages each rank has, if this many are cut for a schedule.
-fn chunks_of(schedule: &str, ranks: u32, stages: usize) -> Result<u32> {
+/// How many stages each rank has, if this many are cut for a schedule. `is_in_shape`: whether the ranks are
+/// in the shape at launch.
+fn chunks_of(schedule: &str, ranks: u32, stages: usize, is_in_shape: bool) -> Result<u32> {
     let chunks = stages as u32 / ranks;
     let each = match Schedule::chunks(schedule).map(RangeInclusive::into_inner) {
         Ok((least, most)) if stages.is_multiple_of(ranks as usize) && (least..=most).contains(&chunks) => {
@@ -277,7 +315,10 @@ fn chunks_of(schedule: &str, ranks: u32, stages: usize) -> Result<u32> {
         Ok((least, u32::MAX)) => format!("{least} stages or more"),
         Ok((least, most)) if least == most => counted(least.into(), "stage"),
         Ok((least, most)) => format!("{least} to {most} stages"),
-        Err(_) if schedule == AUTO || schedule.starts_with(FILE) => return Err(made_at_launch(schedule)),
+        Err(_) if schedule == AUTO || schedule.starts_with(FILE) => match is_in_shape {
+            true => "as many as at launch".to_owned(),
+            false => return Err(made_at_launch(schedule)),
+        },
         Err(unknown) => return Err(unknown.into()),
     };
     Err(Error::refused(format!(
@@ -316,15 +357,22 @@ pub fn changed(config: &Config, launched: &PipelinePlan, cut: &Cut) -> Result<(C
     let (mut config, replicas) = match is_launched {
         true => (config.clone(), launched.replicas.clone()),
         false => {
-            let (config, ranks) = in_shape(config, [cut.replicas, cut.shards])?;
-            let chunks = chunks_of(&cut.schedule, ranks, stages)?;
+            let shape = [cut.replicas, cut.shards];
+            let (config, ranks) = match is_in_shape {
+                true => (config.clone(), launched.replicas.ranks()),
+                false => in_shape(config, ranks_in_all(config, &launched.replicas), shape)?,
+            };
+            let chunks = chunks_of(&cut.schedule, ranks, stages, is_in_shape)?;
             by_schedule(&config, &cut.schedule, [ranks, chunks])?
         }
     };
     let mut costs = match is_in_shape {
         true => launched.costs.clone(),
         // Costs that were measured with other shards say nothing of these.
-        false => in_file(&config).ok().flatten().map(|file| file.costs.under(replicas.largest())),
+        false => match in_file(&config) {
+            Err(error) if config.pipeline.memory.is_some() => return Err(error),
+            file => file.ok().flatten().map(|file| file.costs.under(replicas.largest())),
+        },
     };
     if let (None, RecomputeBy::Each(words)) = (cut.recompute, &config.pipeline.recompute)
         && words.len() != stages

@@ -61,10 +61,11 @@ impl Scheduling {
 /// twice as long each time.
 ///
 /// [Other schedules](Watch::or) are proposed in the same way, if their step with their best cut is 2 %
-/// shorter than the step by the schedule of now with its best cut, and if no rank then holds more than the
-/// memory limit. They may have [other shapes](Watch::or_in_shape): as many ranks, as more or fewer replicas or
-/// shards. Without a limit, no rank may hold more than the fullest rank does now. A schedule that did
-/// not help, or was not possible, is left out for 8 windows, and for twice as many each further time.
+/// shorter than the step by the schedule of now with its best cut, and if no rank then holds more
+/// activations than the memory limit. Without a limit, no rank may hold more than the fullest rank does now.
+/// A schedule that did not help, or was not possible, is left out for 8 windows, and for twice as many each
+/// further time. They may have [other shapes](Watch::or_in_shape): as many ranks in all, but more or fewer
+/// replicas or shards.
 #[derive(Clone, Debug)]
 pub struct Watch {
     /// What layers cost under any schedule, in the shape at launch.
@@ -82,8 +83,9 @@ pub struct Watch {
     /// The newest proposal, if it was one of the others.
     proposed: Option<Scheduling>,
     memory: Option<f64>,
-    /// Whether the costs are seconds that were measured. Otherwise the first window says how long the layers
-    /// of each rank take.
+    /// Whether the costs are estimates: how long layers take beside each other.
+    by_estimates: bool,
+    /// Whether the costs are seconds. Otherwise the first window says how long the layers of each rank take.
     is_measured: bool,
     /// The seconds of steps, and those in which each rank of the run worked.
     steps: Vec<(f64, Vec<f64>)>,
@@ -166,6 +168,7 @@ impl Watch {
             barrier: true,
             proposed: None,
             memory,
+            by_estimates: !is_measured,
             is_measured,
             steps: Vec::with_capacity(WINDOW),
             left_out: WARM_UP,
@@ -189,7 +192,8 @@ impl Watch {
     }
 
     /// The same in another shape: with as many ranks in all, but with other numbers of replicas or shards.
-    /// `model`: what layers cost there, under any schedule.
+    /// `model`: what layers cost there, under any schedule. The watch does not know how many weights a rank
+    /// holds: whether they fit, the pipeline has to say.
     #[must_use]
     pub fn or_in_shape(mut self, model: ModelCosts, others: Vec<Scheduling>) -> Self {
         if let Some(first) = others.first() {

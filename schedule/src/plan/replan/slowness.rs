@@ -11,7 +11,7 @@ impl Watch {
         let shape = scheduling.shape();
         let shaped = self.shaped.iter().find(|(of, _)| *of == shape).map(|(_, model)| model);
         // Estimates say how long layers take beside each other, which is the same in every shape.
-        let is_any = shape == self.launched || self.shaped.is_empty();
+        let is_any = shape == self.launched || self.by_estimates;
         shaped.or(Some(&self.model).filter(|_| is_any))
     }
 
