@@ -93,6 +93,13 @@ pub enum Event<'a> {
         /// The seconds of a step with it: a median.
         now: f64,
     },
+    /// How long steps take with the newest cut, which somebody asked for.
+    CutHasBrought {
+        /// The seconds of a step before it: a median.
+        before: f64,
+        /// The seconds of a step with it: a median.
+        now: f64,
+    },
     /// The predicted time of a step, from the passes of the first steps: of the run, or since it was last cut
     /// anew.
     Predicted(StepTime),
@@ -150,6 +157,12 @@ pub(super) fn leaves(step: u64, process: u32) -> String {
 pub(super) fn cut_is_kept(before: f64, now: f64) -> String {
     let [before, now] = [before, now].map(seconds);
     format!("the new cut is kept: a step took {before}, and takes {now}")
+}
+
+/// What is told of a cut that somebody asked for.
+pub(super) fn cut_has_brought(before: f64, now: f64) -> String {
+    let [before, now] = [before, now].map(seconds);
+    format!("with the new cut a step takes {now}; before it took {before}")
 }
 
 /// What is told of a process that ends while the run waits for another one.

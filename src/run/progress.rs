@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::bar::Bar;
-use super::event::{Event, cut_is_kept, leaves};
+use super::event::{Event, cut_has_brought, cut_is_kept, leaves};
 use super::samples::Sample;
 use crate::Error;
 use crate::pipeline::{StepReport, score};
@@ -55,6 +55,7 @@ impl Screen {
             Event::Leaves { step, process } => self.complain(&leaves(*step, *process)),
             Event::NewCut(cut) => self.say(&cut.to_string()),
             Event::CutIsKept { before, now } => self.say(&cut_is_kept(*before, *now)),
+            Event::CutHasBrought { before, now } => self.say(&cut_has_brought(*before, *now)),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, sources, .. } => {
                 self.say(&format!("validation after {}: {evaluation}", counted(*step, "step")));

@@ -354,6 +354,9 @@ impl<S: Stage> Session<'_, S> {
 
     /// Adds the beginning to the run's history, with the notes about it.
     pub(super) fn note_beginning(&mut self, resumed: bool) {
+        if resumed {
+            self.note_old_cut();
+        }
         self.note_with_cut(if resumed { "resumed" } else { "began" });
         for odd in self.notes.clone() {
             self.note(&odd);

@@ -83,6 +83,9 @@ enum Command {
     Devices(devices::Args),
 }
 
+/// The exit status of a process that was asked to end.
+const INTERRUPTED: u8 = 130;
+
 /// A failed command and its exit status.
 struct Failure {
     error: Box<Error>,
@@ -156,9 +159,9 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Profile(args) => profile::run(&args)?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
         Command::Tokenize(args) => processes::refuse("tokenize").and_then(|()| tokenize::run(&args))?,
-        Command::Replan(args) => processes::refuse("replan").and_then(|()| replan::run(&args))?,
         Command::Report(args) => processes::refuse("report").and_then(|()| report::run(&args))?,
         Command::Check(args) => check::run(args)?,
+        Command::Replan(args) => return Ok(processes::refuse("replan").and_then(|()| replan::run(&args))?),
         Command::Verify(args) => return Ok(processes::refuse("verify").and_then(|()| verify::run(&args))?),
         Command::Devices(args) => devices::run(&args)?,
     }

@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use super::INTERRUPTED;
 use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::Cut;
-use pipewright::run::{Change, HistoryEntry, Interrupt, RunDir};
+use pipewright::run::{Change, Interrupt, RunDir};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
@@ -84,7 +86,7 @@ const TOLD: u32 = 60;
 /// checkpoint first.
 const PATIENCE: u32 = 1200;
 
-pub(super) fn run(args: &Args) -> Result<()> {
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let dir = RunDir::at(&args.run);
     let path = dir.config();
     if !dir.is_run() {
@@ -106,7 +108,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         shards: args.shards,
     };
     if change == Change::default() {
-        return super::print(&listed(args, &names, now));
+        super::print(&listed(args, &names, now))?;
+        return Ok(ExitCode::SUCCESS);
     }
     check_layers(&args.layers, names.len())?;
     if !dir.is_training() {
@@ -137,7 +140,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         if let Some(event) = answer(&dir, question)? {
             return match event.strip_prefix(REFUSED) {
                 Some(why) => Err(Error::refused(format!("{}: {why}", args.run.display()))),
-                None => super::print(&format!("{event}\n")),
+                None => super::print(&format!("{event}\n")).map(|()| ExitCode::SUCCESS),
             };
         }
         looks += 1;
@@ -146,7 +149,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         looks_without += u32::from(!dir.asked_cut().exists());
         let why = match (is_training, looks_without > PATIENCE) {
-            _ if interrupt.is_requested() => "the question is taken back, if the run has not come to it yet",
+            _ if interrupt.is_requested() => {
+                dir.ask_no_more(question);
+                eprintln!("the question is taken back, if the run has not come to it yet");
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
             (false, _) => "the run ended before it answered",
             (true, true) => "the run has taken the question away and told nothing: ask again",
             (true, false) => continue,
@@ -197,18 +204,11 @@ const REFUSED: &str = "not changed: ";
 
 /// What the history says of a question.
 fn answer(dir: &RunDir, question: u64) -> Result<Option<String>> {
-    let answers = history(dir)?.into_iter().find(|entry| entry.answers == Some(question));
+    let answers = dir.events()?.into_iter().find(|entry| entry.answers == Some(question));
     Ok(answers.map(|entry| entry.event))
 }
 
 /// The cut of a run, as its history tells.
 fn cut_now(dir: &RunDir) -> Result<Option<Cut>> {
-    Ok(history(dir)?.into_iter().rev().find_map(|entry| entry.cut))
-}
-
-fn history(dir: &RunDir) -> Result<Vec<HistoryEntry>> {
-    let path = dir.history();
-    let text = fs::read(&path).map_err(pipewright::Error::io("read", &path))?;
-    let lines = text.split(|byte| *byte == b'\n');
-    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    Ok(dir.events()?.into_iter().rev().find_map(|entry| entry.cut))
 }

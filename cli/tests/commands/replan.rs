@@ -237,7 +237,9 @@ fn a_question_is_taken_back_by_ctrl_c() {
     let question = place.path("runs/small/replan.json");
     wait_until(|| question.exists());
     asked.signal("-INT");
-    has(&asked.end().refused(), &["the question is taken back"]);
+    let asked = asked.end();
+    assert_eq!(asked.0.status.code(), Some(130));
+    has(&asked.stderr(), &["the question is taken back"]);
     assert!(!question.exists());
     running.signal("-CONT");
     running.signal("-INT");
@@ -256,9 +258,17 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
     ];
     let running = place.start(&[&["--weights-hash"][..], &set(&groups)].concat());
     let replan = |args: &[&str]| place.run(&[&["replan", "runs/small"], args].concat());
+    let trains = |steps| {
+        let done = place.steps("runs/small").len();
+        wait_until(|| place.steps("runs/small").len() > done + steps);
+    };
+    // Enough steps before it and after it, to say what it has brought.
+    trains(10);
+    let done = replan(&["--replicas", "2"]).done().stdout();
+    has(&done, &["the run has 2 replicas instead of 1 and the stages have "]);
+    trains(14);
     for (args, said) in [
-        (&["--replicas", "2"][..], "the run has 2 replicas instead of 1 and the stages have "),
-        (&["--shards", "2"], "a rank has 2 shards instead of 1 and the stages have 6 layers instead of "),
+        (&["--shards", "2"][..], "a rank has 2 shards instead of 1 and the stages have 6 layers instead of "),
         (
             &["--replicas", "4", "--shards", "1"],
             "has 4 replicas instead of 2 and a rank has 1 shard instead of 2",
@@ -304,11 +314,11 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
     }
     let listed = replan(&[]).done().stdout();
     has(&listed, &["runs/small: 6 layers by schedule 1f1b, 2 replicas\nstage 0, 3 layers: embed, "]);
-    let done = place.steps("runs/small").len();
-    wait_until(|| place.steps("runs/small").len() > done + 5);
+    trains(5);
     running.signal("-INT");
     let ended = running.end();
     assert_eq!(undisturbed(&place, &groups), ended.hash());
+    has(&ended.stdout(), &["\nwith the new cut a step takes ", "; before it took "]);
     // The page names the ranks as they are now, and counts them since then.
     place.run(&["report", "runs/small"]).done();
     let page = place.text("runs/small/report.html");
@@ -321,7 +331,14 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
     let steps = place.steps("runs/small").len();
     let until = (steps + 3).to_string();
     let resumed = ["train", "my.toml", "--run-dir", "runs/small", "--resume", "--steps", &until];
-    place.run(&[&resumed[..], &set(&groups), &set(&["train.validate_every=0"])].concat()).done();
+    let resumed =
+        place.run(&[&resumed[..], &set(&groups), &set(&["train.validate_every=0"])].concat()).done();
+    let said = [resumed.stdout(), resumed.stderr()].concat();
+    has(&said, &["begins with the cut of its config (schedule 1f1b, stages of "]);
+    has(
+        &said,
+        &["), and ended with another one (schedule 1f1b, stages of 3, 3 layers, 2 replicas, 1 shard a rank)"],
+    );
     place.run(&["report", "runs/small"]).done();
     let page = place.text("runs/small/report.html");
     has(&page, &[&format!("share of the steps (%) since step {steps}"), "rank 3"]);

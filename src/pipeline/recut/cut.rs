@@ -1,6 +1,9 @@
 //! How a model is cut and shared, and in which order its passes run.
 
+use std::fmt;
+
 use pipewright_stages::Recompute;
+use pipewright_stages::units::counted;
 use serde::{Deserialize, Serialize};
 
 /// How a model is cut and shared, and in which order its passes run: what may change while it is trained.
@@ -18,6 +21,20 @@ pub struct Cut {
     /// The number of shards of a rank.
     #[serde(default = "one")]
     pub shards: u32,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layers = self.layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        write!(f, "schedule {}, stages of {layers} layers", self.schedule)?;
+        match [self.replicas, self.shards] {
+            [1, 1] => Ok(()),
+            shape => {
+                let [replicas, shards] = shape.map(u64::from);
+                write!(f, ", {}, {} a rank", counted(replicas, "replica"), counted(shards, "shard"))
+            }
+        }
+    }
 }
 
 /// Older versions did not write these numbers.

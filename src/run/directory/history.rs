@@ -1,7 +1,7 @@
 //! `history.jsonl`: a line each time the run begins, continues or ends, and for each unusual event. A thread
 //! notes stalls there: where a disk hangs, it hangs alone.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
@@ -10,6 +10,7 @@ use crossbeam_channel::{Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
 use super::files::{now, restore};
+use super::folder::RunDir;
 use crate::ended::await_end;
 use crate::pipeline::Cut;
 use crate::{Error, Result};
@@ -49,6 +50,19 @@ impl HistoryEntry {
     pub(in crate::run) fn now(step: u64, event: &str) -> Self {
         let (time, pid, event) = (now(), std::process::id(), event.to_owned());
         Self { time, pid, step, event, of_cut: false, cut: None, answers: None }
+    }
+}
+
+impl RunDir {
+    /// The lines of `history.jsonl` that can be read.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io) when the file cannot be read.
+    pub fn events(&self) -> Result<Vec<HistoryEntry>> {
+        let path = self.history();
+        let text = fs::read(&path).map_err(Error::io("read", &path))?;
+        let lines = text.split(|byte| *byte == b'\n');
+        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 }
 

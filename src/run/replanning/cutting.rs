@@ -1,7 +1,6 @@
 //! What a run does about its cut between two steps.
 
 use pipewright_stages::Stage;
-use pipewright_stages::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::Replan;
@@ -11,7 +10,7 @@ use crate::plan::{Better, Replicas, Why};
 use crate::run::directory::cut::{NewCut, Reason};
 use crate::run::directory::folder::About;
 use crate::run::directory::history::HistoryEntry;
-use crate::run::event::{Event, Task, cut_is_kept};
+use crate::run::event::{Event, Task, cut_has_brought, cut_is_kept};
 use crate::run::forecast::Forecast;
 use crate::run::session::Session;
 
@@ -30,8 +29,16 @@ struct Wanted {
 impl<S: Stage> Session<'_, S> {
     /// Adds a step to what is watched.
     pub(in crate::run) fn watch(&mut self, report: &StepReport) {
-        if let (Some(Replan { watch, is_automatic: true, .. }), Some(_)) = (&mut self.replan, &self.writer) {
+        let (Some(replan), Some(_)) = (&mut self.replan, &self.writer) else {
+            return;
+        };
+        let brought = replan.effect.add(report.seconds);
+        if let Replan { watch, is_automatic: true, .. } = replan {
             watch.add(report.seconds, report.ranks.iter().map(|rank| rank.busy).collect());
+        }
+        if let Some([before, now]) = brought {
+            self.listeners.tell(&Event::CutHasBrought { before, now });
+            self.note_of_cut(&cut_has_brought(before, now), None);
         }
     }
 
@@ -113,21 +120,11 @@ impl<S: Stage> Session<'_, S> {
         let Some(replan) = &self.replan else {
             return;
         };
-        let Cut { schedule, layers, replicas, shards, .. } = replan.now();
-        let shape = match (replicas, shards) {
-            (1, 1) => String::new(),
-            _ => format!(
-                ", {}, {} a rank",
-                counted((*replicas).into(), "replica"),
-                counted((*shards).into(), "shard")
-            ),
-        };
-        let layers = layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         let which = match replan.now() == replan.launched() {
             true => "goes on with the cut at launch",
             false => "goes on with the cut that was kept in memory",
         };
-        let event = format!("{which}: schedule {schedule}, stages of {layers} layers{shape}");
+        let event = format!("{which}: {}", replan.now());
         if self.leads() {
             self.listeners.show_everywhere(&event);
         }
@@ -140,6 +137,7 @@ impl<S: Stage> Session<'_, S> {
                 Reason::Faster { was, .. } => Some(was),
                 Reason::ItWasFaster { .. } | Reason::Asked => None,
             };
+            replan.effect.changes(cut.reason == Reason::Asked);
             replan.goes_on(&cut.to, replicas, cut.seconds, was);
         }
         self.forecast = self.forecasts.then(Forecast::by_passes);
@@ -166,6 +164,20 @@ impl<S: Stage> Session<'_, S> {
                 *about = About { ranks, since, memory, predicted: None, ..about.clone() };
             })
         });
+    }
+
+    /// A run that is resumed has the cut of its config. Says so, if it had another one when it ended.
+    pub(in crate::run) fn note_old_cut(&mut self) {
+        let (Some(now), Some(_)) = (self.cut_now(), &self.writer) else {
+            return;
+        };
+        // A history that cannot be read is told elsewhere.
+        let before = self.dir.events().unwrap_or_default().into_iter().rev().find_map(|entry| entry.cut);
+        if let Some(before) = before.filter(|before| *before != now) {
+            self.notes.push(format!(
+                "begins with the cut of its config ({now}), and ended with another one ({before})"
+            ));
+        }
     }
 
     /// Adds the beginning to the history, with the cut if it may change.

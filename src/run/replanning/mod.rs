@@ -2,10 +2,12 @@
 //! or when somebody asks for it.
 
 mod cutting;
+mod effect;
 
 use std::fmt;
 use std::sync::Arc;
 
+use effect::Effect;
 use pipewright_stages::Recompute;
 
 use crate::pipeline::Cut;
@@ -23,12 +25,15 @@ pub struct Replan {
     before: Option<Cut>,
     /// What was told last of a question that cannot be read.
     pub(super) told: String,
+    effect: Effect,
     memory: MemoryOf,
 }
 
 /// The memory that each rank of a replica needs with a cut, if it is known.
 #[derive(Clone)]
-struct MemoryOf(Arc<dyn Fn(&Cut) -> Vec<RankMemory> + Send + Sync>);
+struct MemoryOf(Arc<Estimate>);
+
+type Estimate = dyn Fn(&Cut) -> Vec<RankMemory> + Send + Sync;
 
 impl fmt::Debug for MemoryOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +56,16 @@ impl Replan {
         let now = Cut { layers, schedule, recompute: None, replicas, shards };
         let launched = (now.clone(), scheduling);
         let memory = MemoryOf(Arc::new(|_| Vec::new()));
-        Self { watch, is_automatic: false, launched, now, before: None, told: String::new(), memory }
+        Self {
+            watch,
+            is_automatic: false,
+            launched,
+            now,
+            before: None,
+            told: String::new(),
+            effect: Effect::default(),
+            memory,
+        }
     }
 
     /// The same. `memory` estimates what each rank of a replica needs with a cut, for the page of the run. An
@@ -126,6 +140,7 @@ impl Replan {
 
     /// The run has returned to this cut. Its ranks may be on other machines.
     pub(super) fn returns_to(&mut self, cut: &Cut, replicas: Replicas) {
+        self.effect.changes(false);
         let next = (self.scheduling_of(cut, replicas), cut.layers.clone());
         self.watch.set(next, self.watch.cost());
         self.now = cut.clone();
@@ -133,6 +148,7 @@ impl Replan {
 
     /// The run has returned to the cut at launch.
     pub(super) fn returns_to_launch(&mut self) {
+        self.effect.changes(false);
         let (cut, scheduling) = self.launched.clone();
         self.watch.set((scheduling, cut.layers.clone()), self.watch.cost());
         self.now = cut;

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::Result;
+use crate::commands::INTERRUPTED;
 use crate::commands::processes::{Role, prefix};
 use pipewright::run::Interrupt;
-
-/// The exit status of a process that was asked to end.
-pub(super) const INTERRUPTED: u8 = 130;
 
 /// What a signal does. Once the run has begun, its step is finished and saved, or this process leaves it.
 /// While it begins, what is known of a reference is kept. Before, there is nothing to save: the process ends

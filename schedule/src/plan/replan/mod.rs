@@ -240,7 +240,8 @@ impl Watch {
     /// After a whole window: the cut that is proposed, if there are `left` steps to come.
     ///
     /// # Errors
-    /// As for [`partition`] and [`Prediction::of_replicas`].
+    /// As for [`partition`](crate::plan::partition) and
+    /// [`Prediction::of_replicas`](crate::plan::Prediction::of_replicas).
     pub fn better(&mut self, left: u64) -> Result<Option<Better>> {
         if !self.is_due() {
             return Ok(None);
