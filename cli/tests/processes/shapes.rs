@@ -2,7 +2,7 @@
 
 use pipewright::run::{Change, RunDir};
 
-use super::throttled::{LONGER, Throttled};
+use super::throttled::{LONGER, MANY, Throttled};
 use super::*;
 
 impl Throttled {
@@ -24,11 +24,12 @@ impl Throttled {
 #[test]
 fn a_process_is_lost_after_the_run_has_got_another_shape() {
     let sets = ["pipeline.stages=4", "pipeline.gradient_groups=2", "pipeline.shard_groups=2"];
-    let mut run = Throttled::start(4, &[&sets[..], &["checkpoint.every=0", LONGER]].concat());
+    let mut run = Throttled::start(4, &[&sets[..], &["checkpoint.every=0", "train.steps=600"]].concat());
     run.await_step(4);
     for (times, sizes, layers, noted) in [
         (1, [2, 1], &[6, 2][..], "the run has 2 replicas instead of 1 and the stages have 6, 2 layers"),
-        (2, [2, 2], &[8], "a rank has 2 shards instead of 1 and the stages have 8 layers instead of 6, 2"),
+        // Each rank of the pipeline has the same layers, but other processes have its parts.
+        (2, [1, 2], &[6, 2], "the run has 1 replica instead of 2 and a rank has 2 shards instead of 1"),
     ] {
         run.reshape(sizes, layers, noted);
         run.kill(1);
@@ -51,5 +52,26 @@ fn a_process_leaves_after_the_run_has_got_another_shape() {
     run.running.truncate(3);
     let history = fs::read_to_string(run.place.path("runs/small/history.jsonl")).unwrap();
     assert!(!history.contains("with the cut at launch"), "{history}");
+    run.ends_as_if_nothing_had_happened();
+}
+
+/// What processes kept in the shape before is of no use then, though each rank of the pipeline has its layers.
+#[test]
+fn a_process_is_lost_right_after_the_run_has_got_another_shape() {
+    let sets = ["pipeline.stages=2", "pipeline.replicas=2", "pipeline.shard_groups=2"];
+    let mut run = Throttled::start(4, &[&sets[..], &["checkpoint.every=2", MANY]].concat());
+    run.await_step(7);
+    let dir = RunDir::at(run.place.path("runs/small"));
+    let (replicas, shards) = (Some(1), Some(2));
+    dir.ask_for_cut(Change { replicas, shards, ..Change::default() }).unwrap();
+    let is_noted = || fs::read_to_string(dir.history()).unwrap_or_default().contains("the run has 1 replica");
+    let since = Instant::now();
+    while !is_noted() {
+        assert!(since.elapsed() < PATIENCE, "it has no other shape");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    run.kill(1);
+    run.begin(1);
+    run.await_return();
     run.ends_as_if_nothing_had_happened();
 }
