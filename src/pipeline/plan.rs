@@ -132,7 +132,7 @@ impl Plan {
             )),
             None if self.server.is_some() && mesh != self.mesh => refuse(
                 "a parameter server has parts of the weights on each rank, and keeps its numbers of replicas \
-                 and ranks: take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)"
+                 and ranks: only with `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`) they may change"
                     .to_owned(),
             ),
             None => Ok(Arc::new(Self { schedules, mesh, ..Self::clone(self) })),

@@ -141,8 +141,14 @@ fn predict(
         (busy / reported - (passes.sum::<f64>() / traced - for_shards(timeline))).max(0.0)
     };
     let step = makespan + median(steps.iter().map(end)).unwrap_or(0.0);
-    let waits = median(steps.iter().map(|(_, timeline)| for_shards(timeline))).unwrap_or(0.0);
-    let busy = passes - waits + median(steps.iter().map(beside)).unwrap_or(0.0);
+    // A pass contains the waits for other shards.
+    let at_work = |(_, timeline): &(StepReport, Timeline)| {
+        let passes = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start);
+        let passes = passes.sum::<f64>() / timeline.ranks.len() as f64;
+        if passes > 0.0 { (1.0 - for_shards(timeline) / passes).max(0.0) } else { 1.0 }
+    };
+    let at_work = median(steps.iter().map(at_work)).unwrap_or(1.0);
+    let busy = passes * at_work + median(steps.iter().map(beside)).unwrap_or(0.0);
     Ok(StepTime { seconds: step, bubble: (1.0 - busy / step).max(0.0) })
 }
 

@@ -72,7 +72,7 @@ mod validation;
 
 pub use choice::Choice;
 pub use directory::claim::Resume;
-pub use directory::cut::{Change, NewCut, Reason};
+pub use directory::cut::{Change, NOT_CHANGED, NewCut, Reason};
 pub use directory::folder::{About, RunDir};
 pub use event::{Ended, Event, Failed, GoesOnFrom, LostProcess, Next, Outcome, Return, Task, Warning};
 pub use forecast::{Forecast, ForecastReport, StepTime};

@@ -3,8 +3,8 @@
 use pipewright::plan::RankMemory;
 use pipewright::stages::units::in_words;
 
-/// The estimate for each rank of a replica, and the sum over all replicas.
-pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
+/// The estimate for a shard of each rank of a replica, and the sum over all replicas and shards.
+pub(super) fn table(ranks: &[RankMemory], [replicas, shards]: [u32; 2]) -> String {
     let titles =
         ["weights", "gradients", "optimizer", "copies", "activations", "buffers", "all", "on the host"];
     // Only where ranks on GPUs have something on the host there is a last column.
@@ -26,10 +26,13 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
     }
     let copies: f64 = ranks.iter().map(|held| held.copies).sum();
     let all: f64 = ranks.iter().map(RankMemory::total).sum();
-    let sum = in_words(f64::from(replicas) * (all - copies) + copies);
-    text + &match replicas {
-        1 => format!("{sum} in all, estimated\n"),
-        _ => format!("{sum} in all {replicas} replicas, estimated\n"),
+    let shards_in_all = f64::from(replicas) * f64::from(shards);
+    let sum = in_words(shards_in_all * (all - copies) + f64::from(shards) * copies);
+    text + &match (replicas, shards) {
+        (1, 1) => format!("{sum} in all, estimated\n"),
+        (_, 1) => format!("{sum} in all {replicas} replicas, estimated\n"),
+        (1, _) => format!("{sum} in all, with {shards} shards of each rank, estimated\n"),
+        _ => format!("{sum} in all {replicas} replicas, with {shards} shards of each rank, estimated\n"),
     }
 }
 

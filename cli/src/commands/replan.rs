@@ -11,7 +11,7 @@ use crate::compose;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use pipewright::Cut;
-use pipewright::run::{Change, Interrupt, RunDir};
+use pipewright::run::{Change, Interrupt, NOT_CHANGED, RunDir};
 use pipewright::stages::Recompute;
 use pipewright::stages::units::counted;
 
@@ -34,6 +34,7 @@ Examples:
   pipewright replan runs/first --schedule zb-h1
   pipewright replan runs/first 2,3,3,2 --schedule zb-v     four stages on two ranks
   pipewright replan runs/first --replicas 2                two replicas, each of half as many ranks
+  pipewright replan runs/first --replicas 1 --shards 2     one replica, whose ranks have two shards
   pipewright train my.toml --set pipeline.replan=auto      the run finds the cut itself")]
 pub(super) struct Args {
     /// The folder of a run that trains now
@@ -108,14 +109,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         shards: args.shards,
     };
     if change == Change::default() {
-        super::print(&listed(args, &names, now))?;
+        super::print(&listed(args, &names, &compose::shapes_in_words(&config)?, now))?;
         return Ok(ExitCode::SUCCESS);
     }
     check_layers(&args.layers, names.len())?;
     if !dir.is_training() {
         return Err(Error::refused(format!(
             "no process trains in {}: begin with another cut, by --set pipeline.partition=..., or another \
-             pipeline.schedule",
+             pipeline.schedule, pipeline.replicas or pipeline.shards",
             args.run.display()
         )));
     }
@@ -138,7 +139,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         // Asked first: a run that answers may end then.
         let is_training = dir.is_training();
         if let Some(event) = answer(&dir, question)? {
-            return match event.strip_prefix(REFUSED) {
+            return match event.strip_prefix(NOT_CHANGED) {
                 Some(why) => Err(Error::refused(format!("{}: {why}", args.run.display()))),
                 None => super::print(&format!("{event}\n")).map(|()| ExitCode::SUCCESS),
             };
@@ -163,8 +164,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// The layers of a model, stage by stage if it is known how it is cut now.
-fn listed(args: &Args, names: &[&str], now: Option<Cut>) -> String {
+/// The layers of a model, stage by stage if it is known how it is cut now. `shapes`: those that are possible.
+fn listed(args: &Args, names: &[&str], shapes: &[String], now: Option<Cut>) -> String {
     let run = args.run.display();
     let count = counted(names.len() as u64, "layer");
     let Some(Cut { layers, schedule, replicas, shards, .. }) = now else {
@@ -182,7 +183,10 @@ fn listed(args: &Args, names: &[&str], now: Option<Cut>) -> String {
         text += &format!("stage {stage}, {}: {}\n", counted(own.len() as u64, "layer"), own.join(", "));
         left = rest;
     }
-    text
+    match shapes {
+        [] => text,
+        shapes => format!("{text}possible with its groups: {}\n", shapes.join("; ")),
+    }
 }
 
 /// Refuses layers of stages that do not make up a model of this many, if there are any.
@@ -198,9 +202,6 @@ fn check_layers(layers: &[usize], all: usize) -> Result<()> {
     };
     Err(Error::refused(problem))
 }
-
-/// How an answer begins that says no.
-const REFUSED: &str = "not changed: ";
 
 /// What the history says of a question.
 fn answer(dir: &RunDir, question: u64) -> Result<Option<String>> {

@@ -43,7 +43,9 @@ pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
 pub use parts::{accountant, learning_rate, loss, optimizer};
 pub use pipeline::{launch, launch_with_listener};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
-pub use plan::{changed, check_divided, check_divided_rows, counts_after, plan, plan_for, replan};
+pub use plan::{
+    changed, check_divided, check_divided_rows, counts_after, plan, plan_for, replan, shapes_in_words,
+};
 pub use planned::PipelinePlan;
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::{odd_tokenizer, tokenizer};

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::numbers::{bytes, duration, percent, rounded, whole};
 use super::record::Record;
 use pipewright::plan::RankMemory;
-use pipewright::run::HistoryEntry;
+use pipewright::run::{HistoryEntry, NOT_CHANGED};
 
 /// The most lines of the history that a page has.
 const EVENTS: usize = 50;
@@ -41,13 +41,17 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
     };
     let targets = runs.iter().find_map(|run| run.about.loss.as_ref());
     let targets = targets.map_or("targets".to_owned(), |unit| format!("{}s", unit.target));
+    let since = match runs {
+        [run] if run.about.since > 0 => format!(" since step {}", run.about.since),
+        _ => String::new(),
+    };
     let rows: [(String, &Figure); 7] = [
         ("Steps".to_owned(), &steps),
         ("Last training loss".to_owned(), &loss),
         ("Lowest validation loss".to_owned(), &best),
         (format!("Mean {targets} a second"), &rate),
         ("Mean step".to_owned(), &measured),
-        ("Predicted step".to_owned(), &predicted),
+        (format!("Predicted step{since}"), &predicted),
         ("Time in steps".to_owned(), &|run| Some(duration(run.steps.seconds))),
     ];
     let rows = rows.into_iter().map(|(name, of)| (name, runs.iter().map(of).collect()));
@@ -129,9 +133,13 @@ pub(super) fn planned_memory(run: &Record) -> Option<Markup> {
     // Only where ranks on GPUs have something on the host there is a last column.
     let some = ranks.iter().any(|rank| rank.on_host() > 0.0);
     let parts = &parts[..parts.len() - usize::from(!some)];
+    let since = match run.about.since {
+        0 => String::new(),
+        since => format!(", since step {since}"),
+    };
     (!ranks.is_empty()).then(|| {
         html! {
-            details { summary { "Planned memory of " (run.name) }
+            details { summary { "Planned memory of " (run.name) (since) }
                 div.wide tabindex="0" role="region" aria-label="Planned memory" { table.figures {
                     thead { tr { th { "rank" } @for (name, _) in parts { th { (name) } } } }
                     tbody { @for (rank, held) in ranks.iter().enumerate() {
@@ -145,7 +153,8 @@ pub(super) fn planned_memory(run: &Record) -> Option<Markup> {
 
 /// When and why the model was cut elsewhere, and what that brought.
 pub(super) fn cuts(run: &Record) -> Option<Markup> {
-    let cuts: Vec<_> = run.history.iter().filter(|entry| entry.of_cut).collect();
+    let has_changed = |entry: &&HistoryEntry| entry.of_cut && !entry.event.starts_with(NOT_CHANGED);
+    let cuts: Vec<_> = run.history.iter().filter(has_changed).collect();
     (!cuts.is_empty()).then(|| events("Cuts", cuts))
 }
 

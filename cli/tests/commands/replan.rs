@@ -186,6 +186,12 @@ fn what_would_hold_more_than_the_config_allows_is_refused() {
     has(&done.stdout(), &["the schedule is gpipe instead of 1f1b and the stages recompute everything"]);
     let said = place.run(&["replan", "runs/small", "--recompute", "cheap"]).refused();
     has(&said, &["a rank would hold "]);
+    // Costs that were measured with another recomputation do not say what a rank would hold.
+    let said = place.run(&["replan", "runs/small", "--recompute", "none"]).refused();
+    has(
+        &said,
+        &["it is not known whether a rank would hold more than pipeline.memory allows (", "recompute"],
+    );
     running.signal("-INT");
     running.end();
 }
@@ -268,7 +274,10 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
     has(&done, &["the run has 2 replicas instead of 1 and the stages have "]);
     trains(14);
     for (args, said) in [
-        (&["--shards", "2"][..], "a rank has 2 shards instead of 1 and the stages have 6 layers instead of "),
+        (
+            &["--shards", "2"][..],
+            "a rank has 2 shards instead of 1 and the only stage has all 6 layers instead of ",
+        ),
         (
             &["--replicas", "4", "--shards", "1"],
             "has 4 replicas instead of 2 and a rank has 1 shard instead of 2",
@@ -293,7 +302,7 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
     }
     for (args, said) in [
         (&["--replicas", "3"][..], "4 ranks cannot be divided into 3 replicas with 1 shard a rank"),
-        (&["--replicas", "0"], "4 ranks cannot be divided into 0 replicas"),
+        (&["--replicas", "0"], "the numbers of replicas and shards are 1 or more"),
         (
             &["--replicas", "4294967295", "--shards", "4294967295"],
             "4 ranks cannot be divided into 4294967295 replicas",
@@ -301,6 +310,10 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
         (
             &["--replicas", "1", "--shards", "4"],
             "4 shards cannot share 2 shard groups, because a shard has whole",
+        ),
+        (
+            &["--replicas", "1", "--shards", "1", "--schedule", "zb-v"],
+            "schedule zb-v needs 8 stages, 2 on each of 4 ranks, and the model has 6 layers",
         ),
         (&["--replicas", "-1"], "unexpected argument '-1'"),
         (
@@ -314,6 +327,10 @@ fn a_live_run_gets_other_shapes_and_its_weights_are_the_same() {
     }
     let listed = replan(&[]).done().stdout();
     has(&listed, &["runs/small: 6 layers by schedule 1f1b, 2 replicas\nstage 0, 3 layers: embed, "]);
+    has(
+        &listed,
+        &["\npossible with its groups: 1 replica of 4 ranks; 1 replica of 2 ranks of 2 shards; 2 replicas"],
+    );
     trains(5);
     running.signal("-INT");
     let ended = running.end();

@@ -55,7 +55,8 @@ fn a_process_leaves_after_the_run_has_got_another_shape() {
     run.ends_as_if_nothing_had_happened();
 }
 
-/// What processes kept in the shape before is of no use then, though each rank of the pipeline has its layers.
+/// What processes kept in the shape before is of no use then, though each rank of the pipeline has its
+/// layers.
 #[test]
 fn a_process_is_lost_right_after_the_run_has_got_another_shape() {
     let sets = ["pipeline.stages=2", "pipeline.replicas=2", "pipeline.shard_groups=2"];
@@ -64,9 +65,9 @@ fn a_process_is_lost_right_after_the_run_has_got_another_shape() {
     let dir = RunDir::at(run.place.path("runs/small"));
     let (replicas, shards) = (Some(1), Some(2));
     dir.ask_for_cut(Change { replicas, shards, ..Change::default() }).unwrap();
-    let is_noted = || fs::read_to_string(dir.history()).unwrap_or_default().contains("the run has 1 replica");
+    let history = || fs::read_to_string(dir.history()).unwrap_or_default();
     let since = Instant::now();
-    while !is_noted() {
+    while !history().contains("the run has 1 replica") {
         assert!(since.elapsed() < PATIENCE, "it has no other shape");
         std::thread::sleep(Duration::from_millis(2));
     }

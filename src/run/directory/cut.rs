@@ -14,6 +14,9 @@ use crate::error::RunError;
 use crate::pipeline::Cut;
 use crate::{Error, Result, whole};
 
+/// How the answer to a question begins, in the history, if the cut stays.
+pub const NOT_CHANGED: &str = "not changed: ";
+
 /// A run goes on with another cut of its model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -176,8 +179,11 @@ impl NewCut {
             });
         }
         if to.layers != from.layers {
-            let (to, from) = (list(&to.layers), list(&from.layers));
-            changes.push(format!("the stages have {to} layers instead of {from}"));
+            let (all, from) = (list(&to.layers), list(&from.layers));
+            changes.push(match to.layers.len() {
+                1 => format!("the only stage has all {all} layers instead of {from}"),
+                _ => format!("the stages have {all} layers instead of {from}"),
+            });
         }
         match changes.len() {
             0..=2 => changes.join(" and "),
@@ -207,12 +213,15 @@ impl fmt::Display for NewCut {
                 let slow: Vec<_> = slow
                     .map(|(rank, times)| format!("rank {rank} takes {times:.2} times as long as it should"))
                     .collect();
-                match slow.is_empty() {
-                    false => write!(f, "because {}", slow.join(", "))?,
-                    true if self.to.schedule == self.from.schedule && is_recut => {
+                let order = |cut: &Cut| (cut.schedule.clone(), cut.replicas, cut.shards);
+                match (order(&self.to) == order(&self.from) && is_recut, slow.is_empty()) {
+                    (true, false) => write!(f, "because {}", slow.join(", "))?,
+                    (true, true) => {
                         write!(f, "because the layers of the stages do not take equally long")?;
                     }
-                    true => write!(f, "because ranks should wait less")?,
+                    // Ranks that are fast are no reason for another schedule, but they count.
+                    (false, false) => write!(f, "because steps should be shorter ({})", slow.join(", "))?,
+                    (false, true) => write!(f, "because steps should be shorter")?,
                 }
                 let [was, will_be] = [*was, *will_be].map(seconds);
                 write!(f, "; a step took {was} and should take {will_be}")?;

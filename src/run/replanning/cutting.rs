@@ -7,7 +7,7 @@ use super::Replan;
 use crate::Result;
 use crate::pipeline::{Cut, StepReport};
 use crate::plan::{Better, Replicas, Why};
-use crate::run::directory::cut::{NewCut, Reason};
+use crate::run::directory::cut::{NOT_CHANGED, NewCut, Reason};
 use crate::run::directory::folder::About;
 use crate::run::directory::history::HistoryEntry;
 use crate::run::event::{Event, Task, cut_has_brought, cut_is_kept};
@@ -73,7 +73,7 @@ impl<S: Stage> Session<'_, S> {
             if answers.is_none() {
                 replan.watch.refused();
             }
-            self.note_of_cut("not changed: nothing would be other than now", answers);
+            self.note_of_cut(&format!("{NOT_CHANGED}nothing would be other than now"), answers);
             return Ok(());
         }
         // So the run hears of a checkpoint that is on its way.
@@ -90,7 +90,7 @@ impl<S: Stage> Session<'_, S> {
                 if let Some(replan) = self.replan.as_mut().filter(|_| answers.is_none()) {
                     replan.watch.refused();
                 }
-                self.note_of_cut(&format!("not changed: {error}"), answers);
+                self.note_of_cut(&format!("{NOT_CHANGED}{error}"), answers);
                 // Who has asked is told.
                 if answers.is_none() {
                     self.listeners.warn(Task::Replan, error);
@@ -206,7 +206,7 @@ impl<S: Stage> Session<'_, S> {
             }),
             Err(error) => {
                 // A file that stays there is told once.
-                let event = format!("not changed: {error}");
+                let event = format!("{NOT_CHANGED}{error}");
                 if let Some(replan) = self.replan.as_mut().filter(|replan| replan.told != event) {
                     replan.told.clone_from(&event);
                     self.note_of_cut(&event, None);

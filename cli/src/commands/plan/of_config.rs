@@ -175,7 +175,7 @@ impl Told<'_> {
                     self.path.display(),
                     counts.join(", "),
                     staleness(self.config.max_staleness()),
-                    memory::table(&self.held, self.config.pipeline.replicas),
+                    memory::table(&self.held, [self.config.pipeline.replicas, self.config.pipeline.shards]),
                     self.kernels,
                 ),
                 rate,

@@ -36,9 +36,10 @@ impl Introduction {
         Self {
             data: data.summary.clone(),
             pipeline: format!(
-                "{}stages {}, schedule {}, micro-batches {} of {} rows",
+                "{}stages {}, {}schedule {}, micro-batches {} of {} rows",
                 replicas(config),
                 pipeline.stages,
+                if pipeline.shards > 1 { format!("shards {}, ", pipeline.shards) } else { String::new() },
                 pipeline.schedule,
                 pipeline.micro_batches,
                 config.micro_batch_size(),

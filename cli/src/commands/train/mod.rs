@@ -270,7 +270,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         accountant.as_ref().map(|accountant| (accountant.spent(steps), steps)),
         fabric,
         prediction,
-        memory::table(&memory, config.pipeline.replicas),
+        memory::table(&memory, [config.pipeline.replicas, config.pipeline.shards]),
         changes.clone(),
     );
     let run =

@@ -4,7 +4,7 @@ mod divided;
 mod replan;
 
 pub use divided::{check_divided, check_divided_rows};
-pub use replan::{changed, counts_after, replan};
+pub use replan::{changed, counts_after, replan, shapes_in_words};
 
 use self::divided::check_shards;
 use crate::compose::costs::{self, InFile};

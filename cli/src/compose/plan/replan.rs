@@ -214,13 +214,17 @@ fn ranks_in_all(config: &Config, launched: &Replicas) -> u32 {
 fn in_shape(config: &Config, all: u32, [replicas, shards]: [u32; 2]) -> Result<(Config, u32)> {
     let parts = u64::from(replicas) * u64::from(shards);
     if parts == 0 || !u64::from(all).is_multiple_of(parts) {
-        return Err(Error::refused(format!(
-            "{} cannot be divided into {} with {} a rank: replicas times shards has to divide the number of \
-             ranks, and that number stays",
-            counted(all.into(), "rank"),
-            counted(replicas.into(), "replica"),
-            counted(shards.into(), "shard")
-        )));
+        let wrong = match parts {
+            0 => "the numbers of replicas and shards are 1 or more".to_owned(),
+            _ => format!(
+                "{} cannot be divided into {} with {} a rank: replicas times shards has to divide the number \
+                 of ranks, and that number stays (--replicas, --shards)",
+                counted(all.into(), "rank"),
+                counted(replicas.into(), "replica"),
+                counted(shards.into(), "shard")
+            ),
+        };
+        return Err(Error::refused(wrong));
     }
     let mut config = config.clone();
     let (gradient_groups, shard_groups) = (config.gradient_groups(), config.shard_groups());
@@ -254,6 +258,27 @@ fn in_shape(config: &Config, all: u32, [replicas, shards]: [u32; 2]) -> Result<(
     config.check()?;
     check_shards(&config)?;
     Ok((config, ranks))
+}
+
+/// The shapes that a run of this config may have, in words: `2 replicas of 2 ranks`. Some models cannot be
+/// divided among shards.
+///
+/// # Errors
+/// When the schedule has no such number of ranks.
+pub fn shapes_in_words(config: &Config) -> Result<Vec<String>> {
+    let pipeline = &config.pipeline;
+    let all = pipeline.replicas.saturating_mul(ranks_of(config)?).saturating_mul(pipeline.shards);
+    let own = [pipeline.replicas, pipeline.shards];
+    let others = shapes(config, all);
+    let is_alone = others.is_empty();
+    let mut shapes: Vec<_> = std::iter::once(own).chain(others).filter(|_| !is_alone).collect();
+    shapes.sort_unstable();
+    let in_words = |[replicas, shards]: [u32; 2]| {
+        let ranks = counted((all / (replicas * shards)).into(), "rank");
+        let shards = if shards > 1 { format!(" of {shards} shards") } else { String::new() };
+        format!("{} of {ranks}{shards}", counted(replicas.into(), "replica"))
+    };
+    Ok(shapes.into_iter().map(in_words).collect())
 }
 
 /// How many layers each stage gets after a change that does not say so, by estimates. `None`: as many as now.
@@ -290,8 +315,16 @@ pub fn counts_after(config: &Config, now: &Cut, change: &Change) -> Result<Optio
         chunks if possible.contains(&chunks) => chunks,
         _ => *possible.start(),
     };
-    if (ranks * chunks) as usize == stages {
+    let (wanted, layers) = ((ranks * chunks) as usize, model(config)?.names().len());
+    if wanted == stages {
         return Ok(None);
+    }
+    if wanted > layers {
+        return Err(Error::refused(format!(
+            "schedule {schedule} needs {wanted} stages, {chunks} on each of {}, and the model has {layers} \
+             layers: take another schedule, or more replicas or shards",
+            counted(ranks.into(), "rank")
+        )));
     }
     estimated_counts(&with_schedule(&in_shape, schedule, [ranks, chunks])).map(Some)
 }
@@ -328,10 +361,16 @@ fn chunks_of(schedule: &str, ranks: u32, stages: usize, is_in_shape: bool) -> Re
     )))
 }
 
-/// Refuses what holds more than `pipeline.memory` allows, if it is known what it holds.
+/// Refuses what holds more than `pipeline.memory` allows, or what nobody knows.
 fn check_limit(config: &Config, plan: &PipelinePlan) -> Result<()> {
-    let (Some(limit), Some(costs)) = (config.pipeline.memory, &plan.costs) else {
+    let Some(limit) = config.pipeline.memory else {
         return Ok(());
+    };
+    let Some(costs) = &plan.costs else {
+        return Err(Error::refused(format!(
+            "it is not known whether a rank would hold more than pipeline.memory allows ({limit}): the costs \
+             in pipeline.costs were measured with another pipeline.recompute, or with other shards"
+        )));
     };
     let costs = costs.stages(&plan.counts)?;
     let held = Prediction::of_replicas(&plan.replicas, &costs, LinkKind::Buffered)?.peak_memory;
