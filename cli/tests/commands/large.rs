@@ -142,8 +142,8 @@ fn a_large_model_in_4_bits_trains_in_the_memory_that_is_planned() {
     place.write("tokens.bin", tokens.flat_map(u16::to_le_bytes).collect::<Vec<u8>>());
     let mut running = Running::new(place.command(&["train", "my.toml"]));
     let mut held = 0.0;
-    while running.child.try_wait().unwrap().is_none() {
-        held = most(running.child.id()).unwrap_or(held);
+    while running.child.0.try_wait().unwrap().is_none() {
+        held = most(running.child.0.id()).unwrap_or(held);
         std::thread::sleep(Duration::from_millis(20));
     }
     let stdout = running.end().done().stdout();

@@ -143,9 +143,20 @@ impl Place {
 
 /// A command that runs. It writes into files: a pipe that nobody reads would hold it up when it is full.
 struct Running {
-    child: Child,
+    child: Alive,
     stdout: File,
     stderr: File,
+}
+
+/// A process that does not live longer than the test that began it, also if the test fails.
+struct Alive(Child);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        // It has ended already, most often.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Running {
@@ -153,20 +164,20 @@ impl Running {
         let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
         command.stdout(stdout.try_clone().unwrap());
         command.stderr(stderr.try_clone().unwrap());
-        Self { child: command.spawn().unwrap(), stdout, stderr }
+        Self { child: Alive(command.spawn().unwrap()), stdout, stderr }
     }
 
     fn signal(&self, name: &str) {
-        signal(&self.child, name);
+        signal(&self.child.0, name);
     }
 
     fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
     }
 
     fn end(mut self) -> Run {
-        let status = self.child.wait().unwrap();
+        let status = self.child.0.wait().unwrap();
         let [stdout, stderr] = [self.stdout, self.stderr].map(|mut file| {
             let mut said = Vec::new();
             file.rewind().unwrap();

@@ -223,7 +223,7 @@ fn a_second_resume_beside_a_living_run_is_refused_and_costs_no_line() {
     let running = place.start(&["--set", "checkpoint.every=2"]);
     wait_until(|| !place.checkpoints("runs/small").is_empty());
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
-    let holder = format!("is in use by process {} on host ", running.child.id());
+    let holder = format!("is in use by process {} on host ", running.child.0.id());
     has(&said, &[&holder, "wait until that run ends"]);
     running.signal("-INT");
     assert_eq!(running.end().0.status.code(), Some(130));
