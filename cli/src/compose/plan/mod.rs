@@ -2,9 +2,11 @@
 
 mod divided;
 mod replan;
+mod shapes;
 
 pub use divided::{check_divided, check_divided_rows};
-pub use replan::{changed, counts_after, replan, shapes_in_words};
+pub use replan::{changed, counts_after, replan};
+pub use shapes::shapes_in_words;
 
 use self::divided::check_shards;
 use crate::compose::costs::{self, InFile};
