@@ -201,17 +201,27 @@ fn a_run_by_a_schedule_in_a_file_goes_on_by_a_named_one_and_back() {
     let place = Place::new();
     let csv = place.run(&["plan", "my.toml", "--format", "csv"]).done().stdout();
     place.write("own.csv", &csv);
-    let running = place.start(&set(&["pipeline.schedule=file:own.csv"]));
+    let running = place.start(&set(&["pipeline.schedule=file:own.csv", "pipeline.gradient_groups=2"]));
     for (args, said) in [
         (&["--schedule", "zb-v"][..], "the schedule is zb-v instead of file:own.csv and the stages have "),
         (
             &["--schedule", "file:own.csv"],
             "the schedule is file:own.csv instead of zb-v and the stages have ",
         ),
+        (
+            &["--replicas", "2", "--schedule", "1f1b"],
+            "the run has 2 replicas instead of 1, the schedule is 1f1b",
+        ),
     ] {
         let done = place.run(&[&["replan", "runs/small"], args].concat()).done().stdout();
         assert!(done.contains(said), "{args:?}: {done}");
     }
+    // It is for the ranks of a replica at launch.
+    let said = place.run(&["replan", "runs/small", "--schedule", "file:own.csv"]).refused();
+    has(
+        &said,
+        &["schedule file:own.csv was made for the replicas and ranks at launch: take a schedule with a"],
+    );
     running.signal("-INT");
     running.end();
 }

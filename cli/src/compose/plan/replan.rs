@@ -109,7 +109,7 @@ fn with_others(watch: Watch, config: &Config, own: &Scheduling) -> Result<Watch>
         others.into_iter().filter(is_possible).collect::<Vec<_>>()
     };
     let mut watch = watch.or(takes(others(config, own, own.replicas.ranks())?));
-    let all = ranks_in_all(config, &own.replicas);
+    let all = ranks_in_all(config, own.replicas.ranks());
     for [replicas, shards] in shapes(config, all) {
         // Some models cannot be divided so.
         let Ok((in_shape, ranks)) = in_shape(config, all, [replicas, shards]) else {
@@ -185,7 +185,7 @@ pub fn counts_after(config: &Config, now: &Cut, change: &Change) -> Result<Optio
     let (schedule, stages) = (&cut.schedule, now.layers.len());
     let pipeline = &config.pipeline;
     let launched = ranks_of(config)?;
-    let all = pipeline.replicas.saturating_mul(launched).saturating_mul(pipeline.shards);
+    let all = ranks_in_all(config, launched);
     let shape = [cut.replicas, cut.shards];
     let is_in_shape = shape == [pipeline.replicas, pipeline.shards];
     if *schedule == pipeline.schedule && is_in_shape {
@@ -292,7 +292,7 @@ pub fn changed(config: &Config, launched: &PipelinePlan, cut: &Cut) -> Result<(C
             let shape = [cut.replicas, cut.shards];
             let (config, ranks) = match is_in_shape {
                 true => (config.clone(), launched.replicas.ranks()),
-                false => in_shape(config, ranks_in_all(config, &launched.replicas), shape)?,
+                false => in_shape(config, ranks_in_all(config, launched.replicas.ranks()), shape)?,
             };
             let chunks = chunks_of(&cut.schedule, ranks, stages, is_in_shape)?;
             by_schedule(&config, &cut.schedule, [ranks, chunks])?

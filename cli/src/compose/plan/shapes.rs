@@ -1,6 +1,5 @@
 //! The shapes that a run may have: replicas, ranks of each, and shards of a rank, with as many ranks in all.
 
-use pipewright::plan::Replicas;
 use pipewright::stages::units::counted;
 
 use super::divided::check_shards;
@@ -8,9 +7,9 @@ use crate::compose::schedule::ranks_of;
 use crate::config::{Balanced, Config, Partition, SyncKind};
 use crate::error::{Error, Result};
 
-/// How many ranks there are in all replicas and shards, if the replicas are these at launch.
-pub(super) fn ranks_in_all(config: &Config, launched: &Replicas) -> u32 {
-    launched.count().saturating_mul(launched.ranks()).saturating_mul(config.pipeline.shards)
+/// How many ranks there are in all replicas and shards, if a replica has this many at launch.
+pub(super) fn ranks_in_all(config: &Config, ranks: u32) -> u32 {
+    ranks.saturating_mul(config.pipeline.replicas).saturating_mul(config.pipeline.shards)
 }
 
 /// The other shapes that a run with this many ranks in all may have: numbers of replicas and shards.
@@ -87,14 +86,14 @@ pub(super) fn in_shape(config: &Config, all: u32, [replicas, shards]: [u32; 2]) 
     Ok((config, ranks))
 }
 
-/// The shapes that a run of this config may have, in words: `2 replicas of 2 ranks`. Some models cannot be
-/// divided among shards.
+/// The shapes that the groups of a run allow, in words: `2 replicas of 2 ranks`. Empty: only its own. Some
+/// models cannot be divided among shards.
 ///
 /// # Errors
 /// When the schedule has no such number of ranks.
 pub fn shapes_in_words(config: &Config) -> Result<Vec<String>> {
     let pipeline = &config.pipeline;
-    let all = pipeline.replicas.saturating_mul(ranks_of(config)?).saturating_mul(pipeline.shards);
+    let all = ranks_in_all(config, ranks_of(config)?);
     let own = [pipeline.replicas, pipeline.shards];
     let others = shapes(config, all);
     let is_alone = others.is_empty();

@@ -2,6 +2,7 @@
 
 use super::{Scheduling, Watch};
 use crate::Result;
+use crate::id::WorldRank;
 use crate::mesh::Mesh;
 use crate::plan::ModelCosts;
 
@@ -30,16 +31,18 @@ impl Watch {
             return Ok(vec![1.0; busy.len()]);
         };
         let model = model.clone().under(scheduling.replicas.largest()).recomputed(scheduling.recomputed);
-        let (mut work, mut update) = (vec![0.0; mesh.world_size() as usize], Vec::new());
-        update.clone_from(&work);
+        // By rank of the pipeline: for a micro-batch, and for an update.
+        let mut costs = vec![[0.0; 2]; scheduling.replicas.ranks() as usize];
         for ((_, rank), layers) in self.stages() {
             let cost = model.stage(layers);
-            (work[rank], update[rank]) = (work[rank] + cost.work(), update[rank] + cost.update);
+            let [work, update] = costs[rank];
+            costs[rank] = [work + cost.work(), update + cost.update];
         }
-        let share = |(rank, busy): (crate::id::WorldRank, &f64)| {
+        let share = |(rank, busy): (WorldRank, &f64)| {
             let at = mesh.coordinate(rank);
             let micro_batches = scheduling.replicas.schedule(at.replica).micro_batches();
-            let expected = f64::from(micro_batches) * work[at.rank.index()] + update[at.rank.index()];
+            let [work, update] = costs[at.rank.index()];
+            let expected = f64::from(micro_batches) * work + update;
             if *busy > 0.0 && expected > 0.0 { busy / expected } else { 1.0 }
         };
         Ok(mesh.world().zip(busy).map(share).collect())
