@@ -325,3 +325,36 @@ fn tune_refuses_devices_with_ranks_and_numbers_that_are_none() {
         has(&place.run(&[&["tune", "my.toml"][..], args].concat()).refused(), &[part]);
     }
 }
+
+/// Each shard holds what a row of the table says.
+#[test]
+fn the_memory_in_all_counts_the_shards() {
+    let place = Place::new();
+    for (sets, pipeline, all) in [
+        (
+            &["pipeline.shards=2"][..],
+            "stages 2, shards 2, schedule",
+            " in all, with 2 shards of each rank, estimated",
+        ),
+        (
+            &["pipeline.shards=2", "pipeline.replicas=2"],
+            "2 replicas, stages 2, shards 2, schedule",
+            " in all 2 replicas, with 2 shards of each rank, estimated",
+        ),
+    ] {
+        let said = place.run_with(&["train", "my.toml", "--steps", "1"], sets).done().stdout();
+        has(&said, &[pipeline, all]);
+        let kib = |line: &str| -> f64 {
+            let parts: Vec<&str> = line.split_whitespace().collect();
+            let unit = parts.iter().rposition(|part| part.ends_with("iB")).unwrap();
+            let times = if parts[unit] == "MiB" { 1024.0 } else { 1.0 };
+            times * parts[unit - 1].parse::<f64>().unwrap()
+        };
+        let ranks: f64 = said.lines().filter(|line| line.starts_with("rank ")).map(kib).sum();
+        let sum = kib(said.lines().find(|line| line.ends_with(all)).unwrap());
+        // Only the first replica has copies for checkpoints.
+        let shards_in_all = 2.0 * sets.len() as f64;
+        assert!((0.7..1.01).contains(&(sum / (shards_in_all * ranks))), "{said}");
+        fs::remove_dir_all(place.path("runs")).unwrap();
+    }
+}
