@@ -160,7 +160,8 @@ impl<S: Stage> Ranks<S> {
 
     /// Waits for the answers to a job, in rank order: of all processes. A rank that has begun a `later` job
     /// may fail in it. The others then only know that it has stopped, and the cause is in the answers to that
-    /// job.
+    /// job, maybe those of a process in which all ranks have done the first job. So after a failure all
+    /// processes tell each other what came of the later job.
     ///
     /// # Errors
     /// As for [`Ranks::ask_all`].
@@ -173,12 +174,17 @@ impl<S: Stage> Ranks<S> {
     where
         T: Serialize + DeserializeOwned + Send + 'static,
     {
-        let own = match (self.wait_for(what, &mut asked), later) {
-            (Err(first), Some(later)) if !first.is_left_early() => {
-                let cause = self.wait_for(what, later).err();
-                Err(cause.filter(|cause| first.is_echo() && !cause.is_echo()).unwrap_or(first))
-            }
-            (own, _) => own,
+        let own = self.wait_for(what, &mut asked);
+        let (first, later) = match (self.spread_of(what, own), later) {
+            (Err(first), Some(later)) => (first, later),
+            (answers, _) => return answers,
+        };
+        if first.is_left_early() || first.lost_process().is_some() {
+            return Err(first);
+        }
+        let own = match first.is_echo() {
+            true => self.wait_for(what, later),
+            false => Err(first),
         };
         self.spread_of(what, own)
     }

@@ -6,6 +6,8 @@ mod common;
 mod composed;
 #[path = "../common/divided_models.rs"]
 mod divided_models;
+#[path = "../common/gates.rs"]
+mod gates;
 #[path = "../common/has.rs"]
 mod has;
 #[path = "../common/mixtral.rs"]

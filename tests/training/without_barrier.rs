@@ -2,12 +2,15 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use pipewright::PipelineBuilder;
 use pipewright::data::IGNORED;
 use pipewright::privacy::Privacy;
 
 use super::*;
+use crate::gates::{Asked, gated};
 use crate::worlds::in_processes;
 
 /// Enough that some begin early after those that must not be clipped.
@@ -324,6 +327,42 @@ fn the_cause_of_a_failure_in_a_step_that_has_begun_is_told() {
         let told = in_processes(processes, |world| run(Some(world)));
         assert!(told.iter().all(|(error, _)| error.contains("the disk is gone")), "{told:?}");
     }
+}
+
+#[test]
+fn the_cause_is_told_also_if_the_others_have_only_heard_that_a_rank_has_stopped() {
+    const LAST: u64 = 5;
+    let told = in_processes(2, |world| {
+        let process = world.process();
+        // Rank 0 fails in its next step while rank 1 still ends the step before.
+        let ends_slowly = Arc::new(AtomicBool::new(false));
+        let stages = gated(2, move |stage, asked| match asked {
+            Asked::Backward(ctx) => ends_slowly.store(stage == 1 && ctx.step + 1 == LAST, Ordering::SeqCst),
+            Asked::Parameters if ends_slowly.load(Ordering::SeqCst) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            _ => {}
+        });
+        let data = changed(Arc::new(Ones), move |data, step, micro_batch| match (step, process) {
+            (LAST, 0) => Err(pipewright::error::DataError::new("the disk is gone").into()),
+            _ => data.micro_batch(step, micro_batch),
+        });
+        let builder = Pipeline::builder()
+            .schedule(named("gpipe", 2, 2))
+            .stages(stages)
+            .loss(MeanSquaredError::default())
+            .data(data)
+            .barrier(false)
+            .pin(false)
+            .world(world);
+        let mut pipeline = builder.launch().expect("it starts");
+        pipeline.steps_until(2 * LAST);
+        let mut steps = (0..2 * LAST).map(|step| (step, pipeline.step()));
+        let failed = steps.find_map(|(step, told)| told.err().map(|error| (step, error.to_string())));
+        failed.expect("it cannot read")
+    });
+    assert!(told.iter().all(|(_, error)| error.contains("the disk is gone")), "{told:?}");
+    assert!(told.iter().all(|(step, _)| *step == LAST - 1), "{told:?}");
 }
 
 #[test]
