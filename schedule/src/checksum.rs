@@ -1,6 +1,7 @@
 //! Checksums: they tell whether bytes have changed since they were written.
 
 use std::fmt;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,22 @@ impl ChecksumBuilder {
     /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
+    }
+
+    /// Adds all that is left to read.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn add_all(&mut self, mut from: impl Read) -> io::Result<()> {
+        let mut piece = vec![0; 1 << 20];
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(count) => self.add(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The checksum of all bytes so far.

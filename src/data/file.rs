@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::{self, File, FileType, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -160,14 +160,8 @@ impl Seen {
 
 /// Adds the contents of a file to a checksum.
 pub(super) fn add_to(checksum: &mut ChecksumBuilder, path: &Path) -> Result<()> {
-    let (mut file, _) = open(path)?;
-    let mut block = vec![0; BLOCK];
-    loop {
-        match file.read(&mut block).map_err(Error::io("read", path))? {
-            0 => return Ok(()),
-            count => checksum.add(&block[..count]),
-        }
-    }
+    let (file, _) = open(path)?;
+    checksum.add_all(file).map_err(Error::io("read", path))
 }
 
 /// Whether an open file is still at its path.

@@ -45,7 +45,7 @@ fn another_build_that_knows_the_secret_is_named_in_both_processes() {
             let first = scope.spawn(|| join(0, &address, 30));
             let other = let_in(&address, &key(SECRET), 1, JOIN);
             let mut hello = hello();
-            hello["Hello"]["alike"]["binary"] = json!(vec![0; 32]);
+            hello["Hello"]["alike"]["binary"] = json!(vec![0; 16]);
             hello["Hello"]["alike"]["version"] = json!(theirs);
             say(&other, &hello);
             assert_eq!(hear(&other), json!({ "Refused": expected }));

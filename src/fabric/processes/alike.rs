@@ -1,11 +1,12 @@
 //! What must be the same in all processes, and how they differ.
 
+use std::fs::File;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::part::plain;
+use crate::checksum::ChecksumBuilder;
 use crate::error::{FabricError, Result};
 
 /// What must be equal in all processes.
@@ -13,8 +14,8 @@ use crate::error::{FabricError, Result};
 pub(in crate::fabric) struct Alike {
     /// The version of the engine.
     version: String,
-    /// A hash of the program's file.
-    binary: [u8; 32],
+    /// The checksum of the program's file.
+    binary: [u8; 16],
     /// The config, and what else must be equal, line by line.
     program: String,
 }
@@ -73,12 +74,14 @@ pub fn compare(call: &str, introductions: &[impl AsRef<[u8]>]) -> Result<()> {
     Ok(())
 }
 
-/// A hash of the program's file. All zeros if the system does not tell which file it is.
-pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
-    static HASH: OnceLock<[u8; 32]> = OnceLock::new();
-    HASH.get_or_init(|| {
-        let file = std::env::current_exe().and_then(std::fs::read);
-        file.map_or([0; 32], |bytes| Sha256::digest(bytes).into())
+/// The checksum of the program's file. All zeros if the system does not tell which file it is. Every process
+/// of a run computes it before it joins, so it has to be fast.
+pub(in crate::fabric) fn binary() -> &'static [u8; 16] {
+    static CHECKSUM: OnceLock<[u8; 16]> = OnceLock::new();
+    CHECKSUM.get_or_init(|| {
+        let mut checksum = ChecksumBuilder::new();
+        let read = std::env::current_exe().and_then(File::open).and_then(|file| checksum.add_all(file));
+        read.map_or([0; 16], |()| checksum.checksum().bytes())
     })
 }
 

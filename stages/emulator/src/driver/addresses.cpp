@@ -3,7 +3,9 @@
 #include "watch.h"
 #include <sys/mman.h>
 
-static const size_t LARGE = 1 << 20;
+// From this size on, memory that is given back goes back to the system. A workspace of a matrix product is
+// smaller: every launch takes the same ones again.
+static const size_t LARGE = 64 << 20;
 
 // What was given back, by size.
 static std::multimap<size_t, char *> &given = *new std::multimap<size_t, char *>;
@@ -12,7 +14,10 @@ static size_t used = 0;
 static char *reserve(size_t bytes) {
     void *start =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return start == MAP_FAILED ? nullptr : (char *)start;
+    if (start == MAP_FAILED) return nullptr;
+    // Much of the time of a test is the system's, which gives page after page to large allocations.
+    madvise(start, bytes, MADV_HUGEPAGE);
+    return (char *)start;
 }
 
 char *addresses() {
