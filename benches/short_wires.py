@@ -4,7 +4,7 @@
     cargo build --release && python3 benches/short_wires.py links     about five minutes; needs root for namespaces
     cargo build --release && python3 benches/short_wires.py losses    500 steps of each format, in one process
 
-`links`: two hosts, which are network namespaces of this machine, with a link of 100 Mbit/s between them. A GPT of size
+`links`: two hosts, which are network namespaces of this machine with a core each, and a link of 100 Mbit/s between them. A GPT of size
 A's width is cut into a stage on each, or is on each as a replica. For each format the script prints the median step, the
 bytes that a host sends in a step, and the step that `plan` predicts. The weights of two hosts and of one process have to
 be the same.
@@ -73,7 +73,9 @@ class Two:
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": self.hosts.address(1), "MASTER_PORT": str(self.port), "PIPEWRIGHT_TOKEN": "t" * 32}
         processes = []
         for number in (1, 2):
-            command = ["ip", "netns", "exec", self.hosts.name(number), str(BINARY), *arguments]
+            # A core for each, as hosts have. With both on all cores, each takes the other's time.
+            core = ["taskset", "--cpu-list", str(number - 1)]
+            command = ["ip", "netns", "exec", self.hosts.name(number), *core, str(BINARY), *arguments]
             environment = os.environ | place | {"RANK": str(number - 1)}
             processes.append(subprocess.Popen(command, cwd=self.scratch, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         said = [process.communicate(timeout=600)[0] for process in processes]

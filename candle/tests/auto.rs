@@ -33,7 +33,7 @@ fn measured(kind: &str) -> Costs {
          [pipeline]\nstages = 2\nmicro_batches = 4\nmicro_batch_size = 1\npin = false\n"
     );
     let config = Config::parse("my.toml", &text, &[], &[]).expect("a right config");
-    let measured = compose::measure(&config, |_, _| {}).expect("it trains");
+    let measured = compose::measure(&config, 1, |_, _| {}).expect("it trains");
     measured.costs.stages(&[1, 1, 1, 1]).expect("four layers")
 }
 

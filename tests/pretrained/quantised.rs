@@ -173,7 +173,7 @@ fn a_base_is_rounded_when_it_is_read() {
 fn blocks_can_be_measured_before_they_are_read() {
     let scratch = tempfile::tempdir().unwrap();
     let [_, blocks] = both(&scratch, &[12], true);
-    compose::measure(&config(&blocks, &[]).unwrap(), |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
+    compose::measure(&config(&blocks, &[]).unwrap(), 1, |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// PEFT saves the head beside its adapter, in plain numbers.

@@ -131,8 +131,13 @@ impl WorkBars {
 
 const MEASURING: &str = "measuring {msg}  {bar:24} {pos}/{len}";
 
-/// Measures the costs of a config's layers, within these limits.
-pub(super) fn measure(config: &Config, what: &str, limits: &[(Device, MemoryLimit)]) -> Result<Measured> {
+/// Measures the costs of a config's layers, within these limits. Its ranks will be on this number of hosts.
+pub(super) fn measure(
+    config: &Config,
+    what: &str,
+    limits: &[(Device, MemoryLimit)],
+    hosts: u32,
+) -> Result<Measured> {
     compose::check_measurable(config)?;
     compose::check_memory_to_measure(config, limits)?;
     let gpus = compose::kinds_of_gpus(config);
@@ -145,11 +150,11 @@ pub(super) fn measure(config: &Config, what: &str, limits: &[(Device, MemoryLimi
     }
     if !stderr().is_terminal() {
         eprintln!("measuring {what}");
-        return compose::measure(config, |_, _| ());
+        return compose::measure(config, hosts, |_, _| ());
     }
     let style = ProgressStyle::with_template(MEASURING).expect("the template is fixed");
     let bar = ProgressBar::new(0).with_style(style).with_message(what.to_owned());
-    let measured = compose::measure(config, |done, all| {
+    let measured = compose::measure(config, hosts, |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

@@ -12,6 +12,7 @@ use crate::profile::{self, Between, Measured, MemoryLimit};
 use crate::{Error, Result};
 use pipewright::plan::{LayerCost, LinkCost};
 use pipewright::stages::Device;
+use pipewright::stages::units::counted;
 
 /// Measure what each layer of a model costs on this machine.
 ///
@@ -23,7 +24,8 @@ use pipewright::stages::Device;
 /// which the setting pipeline.costs and the command plan can use.
 ///
 /// If a launcher starts it as several processes, process 0 first measures a message to another one: on
-/// another host if there is one. Then it measures the layers, and the others end.
+/// another host if there is one. Then it measures the layers, and the others end. On several hosts, only as
+/// many ranks work at once as each host will have.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,6 +50,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     cuda_env::enter_for(&config);
     let (world, said) = processes::join_to_measure(&config).map_err(Error::not_begun)?;
     let ((out, limits), world) = processes::or_tell(prepare(args, &config, role), world)?;
+    let hosts = world.as_ref().map_or(1, |world| world.processes().div_ceil(world.local().len() as u32));
     let between = match world {
         Some(world) => {
             if role.leads() {
@@ -60,7 +63,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let Some(out) = out else {
         return Ok(());
     };
-    let measured = measure(&config, "what each layer costs", &limits)?;
+    let what = match hosts {
+        1 => "what each layer costs".to_owned(),
+        _ => format!(
+            "what each layer costs, with {} at once, as on each of {}",
+            counted(compose::at_once(&config, hosts)?.into(), "rank"),
+            counted(hosts.into(), "host")
+        ),
+    };
+    let measured = measure(&config, &what, &limits, hosts)?;
     let measured = Measured { between, ..measured };
     super::print(&table(&measured))?;
     out.write(&measured.to_json())?;

@@ -207,12 +207,14 @@ pub fn check_measurable(config: &Config) -> Result<()> {
     check_gpus(config)
 }
 
-/// Measures the costs. `tell` is called after every step with the number of steps done and the largest number
-/// there may be.
+/// Measures the costs. The ranks of the config will be on this number of hosts, each of which has as many as
+/// the others. So only as many work at once as a host has of a replica. `tell` is called after every step
+/// with the number of steps done and the largest number there may be.
 ///
 /// # Errors
 /// When the data cannot be opened. Also whatever stops a pipeline.
-pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
+pub fn measure(config: &Config, hosts: u32, tell: impl FnMut(u64, u64)) -> Result<Measured> {
+    let at_once = at_once(config, hosts)?;
     let config = &to_measure(config)?;
     let data = data(config)?;
     let place = measured_places(config)?.first().copied();
@@ -229,7 +231,7 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
     Ok(Measured {
         settings,
         machine: machine(config)?,
-        costs: profile::measure(|| subject(config, &data), tell)?,
+        costs: profile::measure(|| subject(config, at_once, &data), tell)?,
         between: None,
         add: profile::addition(),
         tokens: data.mixture.as_deref().map(|mixture| tokens(config, mixture)).transpose()?,
@@ -238,11 +240,11 @@ pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> 
 }
 
 /// What is measured. Times do not depend on a reference, so none is found out.
-fn subject(config: &Config, data: &TrainingData) -> Result<Subject<AnyLoss, Box<dyn Optimizer>>> {
+fn subject(config: &Config, ranks: u32, data: &TrainingData) -> Result<Subject<AnyLoss, Box<dyn Optimizer>>> {
     data.assume_no_references();
     Ok(Subject {
         model: model(config)?,
-        ranks: unfitted(config)?.ranks(),
+        ranks,
         shards: config.pipeline.shards,
         places: measured_places(config)?,
         micro_batches: config.pipeline.micro_batches,
@@ -255,6 +257,16 @@ fn subject(config: &Config, data: &TrainingData) -> Result<Subject<AnyLoss, Box<
         threads_per_rank: config.pipeline.threads_per_rank,
         pin: config.pipeline.pin,
     })
+}
+
+/// How many ranks of a replica work at once on a host, if all ranks are on this number of hosts.
+///
+/// # Errors
+/// When the schedule cannot be made.
+pub fn at_once(config: &Config, hosts: u32) -> Result<u32> {
+    let ranks = unfitted(config)?.ranks();
+    let of_a_host = (ranks * config.pipeline.replicas).div_ceil(hosts);
+    Ok(of_a_host.clamp(1, ranks))
 }
 
 /// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone,

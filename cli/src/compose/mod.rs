@@ -28,7 +28,8 @@ mod trained;
 mod writing;
 
 pub use costs::{
-    check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits, to_measure,
+    at_once, check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits,
+    to_measure,
 };
 pub use data::{HeldOut, TrainingData, Work, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, Room, check_memory, check_memory_to_measure, memory_limits};

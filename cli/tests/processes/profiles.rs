@@ -1,6 +1,8 @@
 //! What several processes measure of their links.
 
 use pipewright::plan::LinkCost;
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 use pipewright_cli::profile::{Between, between};
 
 use super::*;
@@ -59,4 +61,28 @@ fn a_profile_of_several_processes_has_their_link_and_is_written_once() {
         per_byte: costs["between"]["per_byte"].as_f64().unwrap(),
     };
     assert!(link.time(1e6) > 0.0 && costs["add"].as_f64().unwrap() > 0.0, "{costs}");
+}
+
+#[test]
+fn only_as_many_ranks_work_at_once_as_a_host_has() {
+    let at_once = |stages: u32, replicas: u32, hosts: u32| {
+        let text = format!("[pipeline]\nstages = {stages}\nreplicas = {replicas}\n");
+        let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
+        compose::at_once(&config, hosts).unwrap()
+    };
+    assert_eq!([1, 2, 3, 4, 9].map(|hosts| at_once(4, 1, hosts)), [4, 2, 2, 1, 1]);
+    assert_eq!([1, 2, 4, 8].map(|hosts| at_once(4, 2, hosts)), [4, 4, 2, 1]);
+    assert_eq!([1, 2].map(|hosts| at_once(1, 2, hosts)), [1, 1]);
+}
+
+/// Process 0 listens at an address of its own, so it is alone on its host.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_profile_of_two_hosts_measures_the_ranks_of_one() {
+    let place = Place::new();
+    let address = worlds::free_address().replace("127.0.0.1", "127.0.0.2");
+    let both = [0, 1].map(|rank| profile(&place, rank, &address, "costs.json"));
+    let [first, _] = both.map(|process| process.end().done());
+    has(&first.stderr, &["measuring what each layer costs, with 1 rank at once, as on each of 2 hosts"]);
+    has(&first.stdout, &["a message between two processes of two hosts: "]);
 }

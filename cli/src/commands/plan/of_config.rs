@@ -68,7 +68,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         });
     }
     let told = Told { path, config: &config, args, held, kernels };
-    match layers(&config, &plan, &limits)? {
+    match layers(&config, &plan, &limits, args.cluster.hosts())? {
         Some((layers, cluster)) => told.predicted(plan, layers, &cluster),
         None => told.unmeasured(plan),
     }
@@ -95,11 +95,12 @@ fn layers(
     config: &Config,
     plan: &PipelinePlan,
     limits: &[(Device, MemoryLimit)],
+    hosts: u32,
 ) -> Result<Option<(ModelCosts, Cluster)>> {
     if let (Some(costs), Some(cluster)) = (&plan.costs, plan.cluster) {
         return Ok(Some((costs.clone(), cluster)));
     }
-    match measure(config, "what each layer costs, since no file tells", limits) {
+    match measure(config, "what each layer costs, since no file tells", limits, hosts) {
         Ok(measured) => Ok(Some((compose::costs_of(config, &measured)?, measured.cluster(1)))),
         Err(error) if error.is_out_of_memory() => {
             eprintln!(

@@ -119,7 +119,7 @@ impl Search {
         let measured = match &self.costs {
             CostsOf::File(path) => compose::measured_in(config, path)?.0,
             CostsOf::Figures(gpu) => compose::modelled(config, gpu)?,
-            CostsOf::Measured => measure(config, what, limits)?,
+            CostsOf::Measured => measure(config, what, limits, self.links.hosts())?,
         };
         let cluster = self.links.of(&measured.cluster(1));
         Ok(Rc::new(match self.links.are_none() {
