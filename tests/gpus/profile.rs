@@ -1,11 +1,12 @@
 //! The costs of layers on GPUs.
 
 use pipewright::data::DataSource;
-use pipewright::plan::ModelCosts;
+use pipewright::plan::{LinkCost, ModelCosts};
 use pipewright::stages::Recompute;
 use pipewright::stages::optimizer::AdamW;
-use pipewright_cli::Result;
+use pipewright_cli::config::Config;
 use pipewright_cli::profile::{Subject, measure};
+use pipewright_cli::{Result, compose};
 
 use super::*;
 use crate::beside::BACKWARD_WEIGHT;
@@ -76,6 +77,20 @@ fn wires_between_gpus_are_measured_between_them() {
     let places = [0, 1, 0].map(|index| on(Device::Cuda(index), DType::F32));
     let costs = measured(&places).expect("it is measured");
     assert!(costs.link().latency > 0.0, "{:?}", costs.link());
+}
+
+/// A host with one rank of two has no transfer between ranks to measure.
+#[test]
+fn ranks_of_other_hosts_do_not_work_at_once_with_those_of_this_one() {
+    if emulator::start().is_none() || env::var_os(BACKWARD_WEIGHT).is_some() {
+        return;
+    }
+    let text = "[model]\ndim = 16\nheads = 2\nlayers = 2\n[data]\npath = \"builtin:shakespeare\"\nseq = 8\n\
+                [pipeline]\nstages = 2\nmicro_batches = 2\ndevices = \"cuda:0\"\n";
+    let config = Config::parse("my.toml", text, &[], &[]).expect("a config");
+    let link = |hosts| compose::measure(&config, hosts, |_, _| ()).expect("it is measured").costs.link();
+    assert!(link(1).latency > 0.0);
+    assert_eq!(link(2), LinkCost::default());
 }
 
 /// Where the clock would miss them.
