@@ -182,10 +182,8 @@ impl<S: Stage> Ranks<S> {
         if first.is_left_early() || first.lost_process().is_some() {
             return Err(first);
         }
-        let own = match first.is_echo() {
-            true => self.wait_for(what, later),
-            false => Err(first),
-        };
+        let ended = self.wait_for(what, later);
+        let own = if first.is_echo() { ended } else { Err(first) };
         self.spread_of(what, own)
     }
 

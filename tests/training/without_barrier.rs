@@ -334,7 +334,8 @@ fn the_cause_is_told_also_if_the_others_have_only_heard_that_a_rank_has_stopped(
     const LAST: u64 = 5;
     let told = in_processes(2, |world| {
         let process = world.process();
-        // Rank 0 fails in its next step while rank 1 still ends the step before.
+        // So rank 0 fails in its next step while rank 1 still ends the step before. If the machine is so slow
+        // that it does not, the cause is told all the same.
         let ends_slowly = Arc::new(AtomicBool::new(false));
         let stages = gated(2, move |stage, asked| match asked {
             Asked::Backward(ctx) => ends_slowly.store(stage == 1 && ctx.step + 1 == LAST, Ordering::SeqCst),
@@ -357,12 +358,9 @@ fn the_cause_is_told_also_if_the_others_have_only_heard_that_a_rank_has_stopped(
             .world(world);
         let mut pipeline = builder.launch().expect("it starts");
         pipeline.steps_until(2 * LAST);
-        let mut steps = (0..2 * LAST).map(|step| (step, pipeline.step()));
-        let failed = steps.find_map(|(step, told)| told.err().map(|error| (step, error.to_string())));
-        failed.expect("it cannot read")
+        (0..2 * LAST).find_map(|_| pipeline.step().err()).expect("it cannot read").to_string()
     });
-    assert!(told.iter().all(|(_, error)| error.contains("the disk is gone")), "{told:?}");
-    assert!(told.iter().all(|(step, _)| *step == LAST - 1), "{told:?}");
+    assert!(told.iter().all(|error| error.contains("the disk is gone")), "{told:?}");
 }
 
 #[test]

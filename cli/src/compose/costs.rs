@@ -208,8 +208,8 @@ pub fn check_measurable(config: &Config) -> Result<()> {
 }
 
 /// Measures the costs. The ranks of the config will be on this number of hosts, each of which has as many as
-/// the others. So only as many work at once as a host has of a replica. `tell` is called after every step
-/// with the number of steps done and the largest number there may be.
+/// the others; [`at_once`] says how many work at once. `tell` is called after every step with the number of
+/// steps done and the largest number there may be.
 ///
 /// # Errors
 /// When the data cannot be opened. Also whatever stops a pipeline.
@@ -259,14 +259,17 @@ fn subject(config: &Config, ranks: u32, data: &TrainingData) -> Result<Subject<A
     })
 }
 
-/// How many ranks of a replica work at once on a host, if all ranks are on this number of hosts.
+/// How many ranks of a replica are measured at once, if all ranks will be on this number of hosts: as many as
+/// a host has, because they share its cores. Also as many as there are GPUs here, which they do not share.
 ///
 /// # Errors
 /// When the schedule cannot be made.
 pub fn at_once(config: &Config, hosts: u32) -> Result<u32> {
     let ranks = unfitted(config)?.ranks();
-    let of_a_host = (ranks * config.pipeline.replicas).div_ceil(hosts);
-    Ok(of_a_host.clamp(1, ranks))
+    let pipeline = &config.pipeline;
+    let of_a_host = ranks.saturating_mul(pipeline.replicas).div_ceil(hosts);
+    let gpus = pipeline.devices.gpus().len() as u32;
+    Ok(of_a_host.max(gpus).clamp(1, ranks))
 }
 
 /// The config with which layers are measured: with all shards of a rank if each has a GPU or a core alone,

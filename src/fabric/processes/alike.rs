@@ -75,7 +75,8 @@ pub fn compare(call: &str, introductions: &[impl AsRef<[u8]>]) -> Result<()> {
 }
 
 /// The checksum of the program's file. All zeros if the system does not tell which file it is. Every process
-/// of a run computes it before it joins, so it has to be fast.
+/// of a run computes it before it joins, so it has to be fast. Who can make another file with this checksum
+/// has the program, and could join with that.
 pub(in crate::fabric) fn binary() -> &'static [u8; 16] {
     static CHECKSUM: OnceLock<[u8; 16]> = OnceLock::new();
     CHECKSUM.get_or_init(|| {

@@ -15,7 +15,7 @@ static char *reserve(size_t bytes) {
     void *start =
         mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) return nullptr;
-    // Much of the time of a test is the system's, which gives page after page to large allocations.
+    // Large pages: to fill large allocations page by page takes the system much of a test's time.
     madvise(start, bytes, MADV_HUGEPAGE);
     return (char *)start;
 }
